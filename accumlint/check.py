@@ -23,6 +23,7 @@ from accumlint.common.problem import Kind, Misuse, Problem
 from accumlint.config import Settings, shown
 from accumlint.diagnostics import file_problems
 from accumlint.diagnostics.report_builder import finding_report, mark_of, remark_report
+from accumlint.diagnostics.results.report import Backward, Checked, Fix, Mark, Report
 from accumlint.diagnostics.suppression_filter import (
     Matched,
     about_ignores,
@@ -31,22 +32,21 @@ from accumlint.diagnostics.suppression_filter import (
     sifted,
 )
 from accumlint.files import prefilter
+from accumlint.files.inputs import document as texts
+from accumlint.files.inputs import testcode
+from accumlint.files.inputs.discovery import Target
+from accumlint.files.inputs.document import Text
 from accumlint.files.regular import SETTINGS, contents
 from accumlint.files.source import UndecodableSource, is_opaque
-from accumlint.inputs import document as texts
-from accumlint.inputs import testcode
-from accumlint.inputs.discovery import Target
-from accumlint.inputs.document import Text
 from accumlint.registry import packs
-from accumlint.results.report import Backward, Checked, Fix, Mark, Report
 
 if TYPE_CHECKING:
     from accumlint.diagnostics.location import Known
-    from accumlint.inputs.cache import Cache
+    from accumlint.diagnostics.results.diagram import Loop
+    from accumlint.files.inputs.cache import Cache
     from accumlint.reading.program import Program
     from accumlint.reading.project import Project
     from accumlint.reading.syntax import Source
-    from accumlint.results.diagram import Loop
     from accumlint.rule import Finding, Rule
     from accumlint.tracing import Exploration
 

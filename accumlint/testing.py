@@ -154,7 +154,7 @@ def assert_page(rule: str) -> None:
 def _hold(source: str, shown: str, rules: tuple[str, ...]) -> None:
     from accumlint.check import check_bytes
     from accumlint.config import Settings
-    from accumlint.inputs.discovery import Target
+    from accumlint.files.inputs.discovery import Target
     from accumlint.registry import packs
     from accumlint.registry.examples import markers
 

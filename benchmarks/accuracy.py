@@ -38,9 +38,9 @@ from scoring import Scopes, near, scopes_of
 
 from accumlint import check
 from accumlint.config import Settings
-from accumlint.inputs.discovery import Target
+from accumlint.diagnostics.results.report import Report
+from accumlint.files.inputs.discovery import Target
 from accumlint.registry import packs
-from accumlint.results.report import Report
 
 DATA = Path(__file__).parents[1] / "rules" / "accuracy.json"
 

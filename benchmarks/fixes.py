@@ -20,14 +20,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 
-from accumlint import config, fixing
+from accumlint import config
 from accumlint.check import Shared, check_bytes
+from accumlint.diagnostics import fixing
+from accumlint.diagnostics.results.report import Checked, Report
+from accumlint.files.inputs import document as texts
+from accumlint.files.inputs.discovery import Target, find
+from accumlint.files.inputs.document import edited
 from accumlint.files.source import decode, encode, parsed
-from accumlint.inputs import document as texts
-from accumlint.inputs.discovery import Target, find
-from accumlint.inputs.document import edited
 from accumlint.registry import packs
-from accumlint.results.report import Checked, Report
 
 # A file that takes longer is left, and counted.
 SECONDS = 120

@@ -31,9 +31,9 @@ import hostile
 from accumlint import config
 from accumlint.check import check_bytes
 from accumlint.common.problem import Kind, Problem
+from accumlint.diagnostics.results.report import Checked
+from accumlint.files.inputs.discovery import Target
 from accumlint.files.source import tree
-from accumlint.inputs.discovery import Target
-from accumlint.results.report import Checked
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 MOST = 12

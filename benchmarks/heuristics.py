@@ -25,8 +25,8 @@ from typing import Any
 
 from accumlint import check
 from accumlint.config import Options
-from accumlint.inputs import discovery
-from accumlint.inputs.discovery import Target
+from accumlint.files.inputs import discovery
+from accumlint.files.inputs.discovery import Target
 from accumlint.reading import names
 
 ROOT = Path(__file__).parents[1]

@@ -24,7 +24,7 @@ import json, resource, sys, time
 from accumlint import config, reading, tracing
 from accumlint.check import check
 from accumlint.diagnostics import fix_selection, judge
-from accumlint.inputs.discovery import find
+from accumlint.files.inputs.discovery import find
 from accumlint.diagnostics.suppression_filter import selection
 targets, _ = find((sys.argv[1],), config.Options(isolated=True))
 selection(targets[0].settings)

@@ -37,10 +37,10 @@ from stopwatch import STAGES, pipeline
 from accumlint import check
 from accumlint.common.problem import Kind
 from accumlint.config import Options
+from accumlint.diagnostics.results.report import Checked
 from accumlint.files import prefilter
-from accumlint.inputs import discovery
-from accumlint.inputs.discovery import Target
-from accumlint.results.report import Checked
+from accumlint.files.inputs import discovery
+from accumlint.files.inputs.discovery import Target
 
 # One finding, so that all that is imported late is there before the clock starts.
 WARM = b"""

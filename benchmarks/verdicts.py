@@ -28,7 +28,7 @@ from accumlint.confirming.passes import Wish
 from accumlint.confirming.pipeline import confirm
 from accumlint.confirming.plan import Plan, planned, question
 from accumlint.confirming.result import Confirmation, Verdict
-from accumlint.inputs.discovery import Target
+from accumlint.files.inputs.discovery import Target
 from accumlint.registry import packs
 from accumlint.tracing import trace as t
 

@@ -14,13 +14,13 @@ from pathlib import Path
 
 from accumlint import config
 from accumlint.common.problem import Misuse
-from accumlint.drawing import traced_loops
-from accumlint.drawing.loops_page import svg
-from accumlint.inputs.discovery import Target
+from accumlint.diagnostics.drawing import traced_loops
+from accumlint.diagnostics.drawing.loops_page import svg
+from accumlint.diagnostics.reporting.rule_pages import sentence
+from accumlint.diagnostics.results.diagram import Loop, story
+from accumlint.files.inputs.discovery import Target
 from accumlint.reading.frameworks import CONTRACTS
 from accumlint.registry import accuracy, packs
-from accumlint.reporting.rule_pages import sentence
-from accumlint.results.diagram import Loop, story
 from accumlint.rule import Rule
 
 DOCS = Path(__file__).parents[1] / "docs"

@@ -21,7 +21,7 @@ import zipfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from accumlint.drawing.stylesheet import STYLE
+from accumlint.diagnostics.drawing.stylesheet import STYLE
 
 ROOT = Path(__file__).parents[1]
 FETCHED = ROOT / "build" / "playground"

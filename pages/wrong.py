@@ -23,9 +23,9 @@ from torch.nn import functional as F
 
 from accumlint.confirming.reports.figures import arrows
 from accumlint.confirming.result import Update
-from accumlint.drawing.components import placed, standalone
-from accumlint.drawing.markup import Markup, element
-from accumlint.drawing.markup import picture as drawing
+from accumlint.diagnostics.drawing.components import placed, standalone
+from accumlint.diagnostics.drawing.markup import Markup, element
+from accumlint.diagnostics.drawing.markup import picture as drawing
 
 DOCS = Path(__file__).parents[1] / "docs"
 PAGE, PICTURES = DOCS / "wrong.md", DOCS / "pictures"

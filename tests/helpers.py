@@ -11,8 +11,8 @@ from typing import Any
 
 from accumlint.check import check_bytes
 from accumlint.config import Settings
-from accumlint.inputs.cache import KEY, signed
-from accumlint.inputs.discovery import Target
+from accumlint.files.inputs.cache import KEY, signed
+from accumlint.files.inputs.discovery import Target
 from accumlint.registry.examples import ORDER as ORDER
 from accumlint.registry.examples import blocks as blocks
 from accumlint.registry.examples import markers as markers

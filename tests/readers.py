@@ -21,7 +21,7 @@ from pydantic import BaseModel
 from ruamel.yaml import YAML
 from sarif_pydantic import Sarif
 
-from accumlint.reporting import schema
+from accumlint.diagnostics.reporting import schema
 
 # Properties of SARIF 2.1.0 that sarif-pydantic does not list.
 IN_SARIF_TOO = {

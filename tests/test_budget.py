@@ -18,7 +18,7 @@ from accumlint.check import check_bytes
 from accumlint.common.memo import Memory, Overspent
 from accumlint.config import Settings
 from accumlint.editing import name_bindings, statement_moves
-from accumlint.inputs.discovery import Target
+from accumlint.files.inputs.discovery import Target
 from accumlint.reading import ir as p
 from accumlint.reading.program import Program
 from accumlint.reading.project import Project

@@ -16,7 +16,7 @@ from conftest import Run
 from helpers import LOOP, ROOT, cached, put_into_cache
 
 from accumlint import config
-from accumlint.inputs.cache import TAG
+from accumlint.files.inputs.cache import TAG
 
 HELPER = """\
 def backward(loss, steps):

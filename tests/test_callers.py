@@ -8,7 +8,7 @@ import pytest
 
 from accumlint import check
 from accumlint.config import Settings
-from accumlint.inputs.discovery import Target
+from accumlint.files.inputs.discovery import Target
 
 SCALER = """
 import torch

@@ -16,7 +16,7 @@ from accumlint.confirming.passes import Wish
 from accumlint.confirming.pipeline import Asked, confirm, gathered
 from accumlint.confirming.plan import Plan
 from accumlint.confirming.result import Confirmation, Verdict
-from accumlint.inputs.discovery import Target
+from accumlint.files.inputs.discovery import Target
 
 torch = pytest.importorskip("torch")
 

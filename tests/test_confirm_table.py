@@ -14,7 +14,7 @@ from accumlint.confirming.reports.terminal_report import table
 from accumlint.confirming.reports.text_columns import figure
 from accumlint.confirming.result import Confirmation, Control, Regime, Verdict
 from accumlint.confirming.symptoms.microbatch_outcomes import ranges
-from accumlint.reporting.terminal import Look
+from accumlint.diagnostics.reporting.terminal import Look
 
 PLAIN, ASCII, COLOR = Look(), Look(boxes=False), Look(color=True)
 

@@ -8,7 +8,7 @@ import pytest
 from conftest import Run
 
 from accumlint.config import Options
-from accumlint.inputs.discovery import find
+from accumlint.files.inputs.discovery import find
 
 TREE = ["a.py", "a.pyi", "notes.txt", "src/b.py", "src/gen/c.py", "src/gen/d.py", "test/e.py"]
 EVERYTHING = ["a.py", "src/b.py", "src/gen/c.py", "src/gen/d.py", "test/e.py"]

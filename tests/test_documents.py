@@ -19,14 +19,14 @@ from helpers import LOOP, ROOT
 
 from accumlint import check, config
 from accumlint.confirming.reports.html_report import page as confirmations
-from accumlint.drawing import traced_loops
-from accumlint.drawing.loops_page import page as loops
-from accumlint.drawing.stylesheet import STYLE
-from accumlint.inputs import discovery
-from accumlint.reporting import reporter
-from accumlint.reporting.terminal import Look
-from accumlint.results.diagram import Loop
-from accumlint.results.report import Checked
+from accumlint.diagnostics.drawing import traced_loops
+from accumlint.diagnostics.drawing.loops_page import page as loops
+from accumlint.diagnostics.drawing.stylesheet import STYLE
+from accumlint.diagnostics.reporting import reporter
+from accumlint.diagnostics.reporting.terminal import Look
+from accumlint.diagnostics.results.diagram import Loop
+from accumlint.diagnostics.results.report import Checked
+from accumlint.files.inputs import discovery
 
 # One of each kind: several optimizers, several ranks, partial windows, nothing cleared, another file.
 SHOWN = (

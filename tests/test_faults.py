@@ -15,10 +15,11 @@ import pytest
 from conftest import Run
 from helpers import LOOP
 
-from accumlint import config, fixing
+from accumlint import config
+from accumlint.diagnostics import fixing
 from accumlint.files.gitignore import compiled
+from accumlint.files.inputs.discovery import Target
 from accumlint.files.nesting import too_deep
-from accumlint.inputs.discovery import Target
 
 FIXABLE = """\
 from torch.nn.utils import clip_grad_norm_
@@ -275,7 +276,7 @@ def test_a_file_that_goes_meanwhile_is_told(
     (tmp_path / "a.py").write_text(LOOP)
     (tmp_path / "b.py").write_text(LOOP)
     find = "accumlint.cli.commands.check.find"
-    from accumlint.inputs.discovery import find as found
+    from accumlint.files.inputs.discovery import find as found
 
     def find_and_lose(*arguments: object, **options: object) -> object:
         targets = found(*arguments, **options)  # pyright: ignore[reportArgumentType]

@@ -10,9 +10,9 @@ from helpers import LOOP
 
 from accumlint.check import check_bytes
 from accumlint.config import Settings
-from accumlint.inputs.discovery import Target
-from accumlint.results.fingerprint import line_hashes
-from accumlint.results.report import Report
+from accumlint.diagnostics.results.fingerprint import line_hashes
+from accumlint.diagnostics.results.report import Report
+from accumlint.files.inputs.discovery import Target
 
 
 def reports(source: str) -> tuple[Report, ...]:

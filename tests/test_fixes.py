@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 from helpers import ROOT, blocks, unmarked
 
-from accumlint import fixing
 from accumlint.config import Settings
-from accumlint.fixing import Fixed
-from accumlint.inputs.discovery import Target
+from accumlint.diagnostics import fixing
+from accumlint.diagnostics.fixing import Fixed
+from accumlint.files.inputs.discovery import Target
 from accumlint.registry import packs
 from accumlint.registry.packs import Entry
 from accumlint.rule import Applicability

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 from conftest import Run
 
-from accumlint import fixing
 from accumlint.check import check_bytes
 from accumlint.config import Settings
+from accumlint.diagnostics import fixing
+from accumlint.files.inputs.discovery import Target
 from accumlint.files.source import encode
-from accumlint.inputs.discovery import Target
 
 # One defect with a safe fix, one with none, in the order of the lines.
 SOURCE = """\

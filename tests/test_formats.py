@@ -26,11 +26,20 @@ from readers import (
 from accumlint.common.place import Place
 from accumlint.common.problem import Kind, Problem
 from accumlint.config import setting_keys
+from accumlint.diagnostics.reporting import reporter, schema
+from accumlint.diagnostics.reporting.paths import relative, repository
+from accumlint.diagnostics.reporting.terminal import Look, printable
+from accumlint.diagnostics.results.report import (
+    Backward,
+    Cell,
+    Checked,
+    Edit,
+    Fix,
+    Mark,
+    Report,
+    Silenced,
+)
 from accumlint.registry import packs
-from accumlint.reporting import reporter, schema
-from accumlint.reporting.paths import relative, repository
-from accumlint.reporting.terminal import Look, printable
-from accumlint.results.report import Backward, Cell, Checked, Edit, Fix, Mark, Report, Silenced
 
 LOOK = Look(root=Path("/src"))
 HERE = Place(3, 5, 4, 9)

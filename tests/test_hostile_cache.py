@@ -16,8 +16,8 @@ from helpers import LOOP, cached, put_into_cache
 
 from accumlint import config
 from accumlint.files.folder import Folder
-from accumlint.inputs import cache
-from accumlint.inputs.cache import KEY, TAG
+from accumlint.files.inputs import cache
+from accumlint.files.inputs.cache import KEY, TAG
 
 pytestmark = pytest.mark.skipif(
     sys.platform == "win32", reason="makes links and pipes as Unix does"

@@ -19,9 +19,9 @@ from accumlint.check import check_bytes
 from accumlint.cli.watch_mode import RUN
 from accumlint.common.memo import Memory
 from accumlint.config import Settings, setting_keys
-from accumlint.inputs.discovery import Target
-from accumlint.reporting.diff import difference
-from accumlint.reporting.terminal import Look
+from accumlint.diagnostics.reporting.diff import difference
+from accumlint.diagnostics.reporting.terminal import Look
+from accumlint.files.inputs.discovery import Target
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such names")
 

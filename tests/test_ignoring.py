@@ -92,7 +92,7 @@ def test_a_file_that_changes_meanwhile_is_left_alone(
         raise OSError("the file was changed meanwhile")
 
     (tmp_path / "train.py").write_text(PLAIN)
-    monkeypatch.setattr("accumlint.fixing.ignore_comments.write", refuse)
+    monkeypatch.setattr("accumlint.diagnostics.fixing.ignore_comments.write", refuse)
     ran = run("check", "--add-ignore")
     assert ran.code == 2
     assert ran.err.startswith("train.py: cannot be written: the file was changed meanwhile\n")

@@ -21,13 +21,13 @@ FLOORS = [
     {"accumlint.reading"},
     {"accumlint.tracing", "accumlint.editing"},
     {"accumlint.rule"},
-    {"accumlint.results", "accumlint.registry"},
-    {"accumlint.notebook", "accumlint.config"},
-    {"accumlint.inputs"},
+    {"accumlint.diagnostics.results", "accumlint.registry"},
+    {"accumlint.files.notebook", "accumlint.config"},
+    {"accumlint.files.inputs"},
     {"accumlint.diagnostics"},
     {"accumlint.check"},
-    {"accumlint.fixing"},
-    {"accumlint.reporting", "accumlint.drawing"},
+    {"accumlint.diagnostics.fixing"},
+    {"accumlint.diagnostics.reporting", "accumlint.diagnostics.drawing"},
     {"accumlint.confirming", "accumlint.runtime"},
     {"accumlint.testing"},
     {"accumlint.server"},
@@ -72,8 +72,10 @@ MODULES = {module_of(file): file for file in ENGINE}
 
 
 def room_of(module: str) -> str:
-    """The part of a module's name that has a floor: a file of the package, or a folder in it."""
-    return ".".join(module.split(".")[:2])
+    """The part of a module's name that has a floor: a file of the package, or a folder in it, maybe in another one."""
+    parts = module.split(".")
+    inner = ".".join(parts[:3])
+    return inner if inner in set[str]().union(*FLOORS) else ".".join(parts[:2])
 
 
 def imported(file: Path) -> Iterator[str]:
@@ -84,7 +86,7 @@ def imported(file: Path) -> Iterator[str]:
         elif isinstance(node, ast.ImportFrom):
             module = "." * node.level + (node.module or "")
             # From the package itself, a name is a module or something that its face holds.
-            faces = {"accumlint", "accumlint.reporting"}
+            faces = {"accumlint", "accumlint.diagnostics.reporting"}
             yield from (
                 f"{module}.{alias.name}" if module in faces and alias.name.islower() else module
                 for alias in node.names

@@ -23,9 +23,9 @@ from accumlint.confirming.pipeline import confirm
 from accumlint.confirming.plan import Plan, again
 from accumlint.confirming.plan import question as of_path
 from accumlint.confirming.result import Verdict
-from accumlint.inputs.discovery import Target
+from accumlint.diagnostics.results.report import Mark, Report
+from accumlint.files.inputs.discovery import Target
 from accumlint.registry import packs
-from accumlint.results.report import Mark, Report
 from accumlint.testing import Unmeasurable, assert_large_batch_equivalent
 from accumlint.tracing.trace import Backward
 

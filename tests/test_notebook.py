@@ -11,9 +11,9 @@ from conftest import Run
 from helpers import LOOP, ROOT, unmarked
 from readers import notebook_sources
 
-from accumlint import notebook as notebooks
 from accumlint.common.place import Place
-from accumlint.results.report import Edit, Fix
+from accumlint.diagnostics.results.report import Edit, Fix
+from accumlint.files import notebook as notebooks
 
 FIXTURES = ROOT / "fixtures"
 PLAIN = LOOP.replace("  # error: ACC102", "")

@@ -24,8 +24,8 @@ from accumlint.check import Examined, Shared, check_bytes, examine
 from accumlint.common.big_trees import room_to_recurse
 from accumlint.common.problem import Kind
 from accumlint.config import Settings
+from accumlint.files.inputs.discovery import Target
 from accumlint.files.source import lines, parsed
-from accumlint.inputs.discovery import Target
 from accumlint.reading import pruning
 
 FILES = sorted(

@@ -10,10 +10,10 @@ import pytest
 
 from accumlint.common.place import Place
 from accumlint.common.problem import Kind, Problem
-from accumlint.reporting import reporter
-from accumlint.reporting.code_frame import frame
-from accumlint.reporting.terminal import Look, printable
-from accumlint.results.report import Backward, Cell, Checked, Mark, Report
+from accumlint.diagnostics.reporting import reporter
+from accumlint.diagnostics.reporting.code_frame import frame
+from accumlint.diagnostics.reporting.terminal import Look, printable
+from accumlint.diagnostics.results.report import Backward, Cell, Checked, Mark, Report
 
 PLAIN, ASCII, COLOR = Look(), Look(boxes=False), Look(color=True)
 

@@ -7,7 +7,7 @@ from helpers import ROOT
 
 from accumlint.check import check_bytes
 from accumlint.config import Settings
-from accumlint.inputs.discovery import Target
+from accumlint.files.inputs.discovery import Target
 
 LOOP = """\
 import torch

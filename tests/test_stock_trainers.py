@@ -9,7 +9,7 @@ import pytest
 
 from accumlint.check import check
 from accumlint.config import Settings
-from accumlint.inputs.discovery import Target
+from accumlint.files.inputs.discovery import Target
 from accumlint.reading.pins import newest
 from accumlint.reading.project import Project
 

@@ -8,7 +8,7 @@ import pytest
 
 from accumlint.check import check
 from accumlint.config import Settings
-from accumlint.inputs.discovery import Target
+from accumlint.files.inputs.discovery import Target
 
 HEAD = "import torch\nimport torch.nn as nn\nimport torch.nn.functional as F\n"
 PARTS = {

@@ -11,7 +11,7 @@ from helpers import LOOP
 from accumlint.check import check_bytes
 from accumlint.config import Settings
 from accumlint.diagnostics import suppression
-from accumlint.inputs.discovery import Target
+from accumlint.files.inputs.discovery import Target
 
 CODE, NAME = "ACC102", "loss-not-divided"
 

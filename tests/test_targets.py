@@ -10,7 +10,7 @@ import pytest
 
 from accumlint.check import check
 from accumlint.config import Settings
-from accumlint.inputs.discovery import Target
+from accumlint.files.inputs.discovery import Target
 from accumlint.reading.syntax import Source
 from accumlint.reading.targets import TABLE, Kind, gathered, weight
 

@@ -12,8 +12,8 @@ from helpers import LOOP
 
 from accumlint import check, reading
 from accumlint.config import Settings
-from accumlint.inputs import testcode
-from accumlint.inputs.discovery import Target
+from accumlint.files.inputs import testcode
+from accumlint.files.inputs.discovery import Target
 
 PATHS = [
     ("/repo/tests/train.py", True),

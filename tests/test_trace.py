@@ -11,9 +11,9 @@ import pytest
 from conftest import Run
 from helpers import LOOP, ROOT
 
-from accumlint.reporting.loops_text import loops as text
-from accumlint.reporting.terminal import Look
-from accumlint.results.diagram import Call, Group, Loop, Timeline, folded, ranges
+from accumlint.diagnostics.reporting.loops_text import loops as text
+from accumlint.diagnostics.reporting.terminal import Look
+from accumlint.diagnostics.results.diagram import Call, Group, Loop, Timeline, folded, ranges
 
 RIGHT = LOOP.replace("loss.backward()", "(loss / accumulation_steps).backward()")
 TAIL = """\

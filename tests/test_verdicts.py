@@ -22,9 +22,9 @@ from accumlint.confirming.passes import FEWER, UPDATES, Wish
 from accumlint.confirming.pipeline import confirm
 from accumlint.confirming.plan import Plan, again, planned
 from accumlint.confirming.result import Confirmation, Regime, Verdict
-from accumlint.inputs.discovery import Target
+from accumlint.diagnostics.results.report import Mark, Report
+from accumlint.files.inputs.discovery import Target
 from accumlint.registry import packs
-from accumlint.results.report import Mark, Report
 from accumlint.rule import Applicability, Rule, Symptom
 
 torch = pytest.importorskip("torch")

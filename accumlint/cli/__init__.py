@@ -14,7 +14,7 @@ import click
 
 from accumlint.common.problem import Misuse
 from accumlint.common.stack import with_room
-from accumlint.reporting.terminal import printable
+from accumlint.diagnostics.reporting.terminal import printable
 
 USAGE, INTERRUPTED = 2, 130
 # In the order in which people meet them; each stands in the file of its name.

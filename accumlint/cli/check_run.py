@@ -18,16 +18,16 @@ from accumlint.cli.options import Configs, Outputs
 from accumlint.common.frozen import frozen
 from accumlint.common.progress import Progress
 from accumlint.config import Settings
+from accumlint.diagnostics.reporting import fix_summary, reporter
+from accumlint.diagnostics.reporting.phrases import count
+from accumlint.diagnostics.reporting.terminal import Look
+from accumlint.diagnostics.results.report import Checked
 from accumlint.diagnostics.suppression_filter import is_as_grave
-from accumlint.inputs.discovery import Target
-from accumlint.reporting import fix_summary, reporter
-from accumlint.reporting.phrases import count
-from accumlint.reporting.terminal import Look
-from accumlint.results.report import Checked
+from accumlint.files.inputs.discovery import Target
 
 if TYPE_CHECKING:
-    from accumlint.fixing import Fixed
-    from accumlint.inputs.cache import Cache
+    from accumlint.diagnostics.fixing import Fixed
+    from accumlint.files.inputs.cache import Cache
 
 FINDINGS = 1
 
@@ -98,7 +98,7 @@ def run(
     asked = dict.fromkeys((here, *(target.settings for target in targets)))
     for settings in asked:
         if settings.baseline:
-            from accumlint.results import baseline
+            from accumlint.diagnostics.results import baseline
 
             baseline.load(settings.baseline)
     moving = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
@@ -106,7 +106,7 @@ def run(
     coming = progress.through(targets)
     results: list[Checked] = []
     if given.diff:
-        from accumlint import fixing
+        from accumlint.diagnostics import fixing
 
         fixes = fixing.fix_files(coming, unsafe=given.unsafe_fixes)
         output.put(_differences(fixes, results, progress, delivery.look))
@@ -146,14 +146,14 @@ def _found(
     if given.add_ignore is not None:
         return _ignored(targets, given.add_ignore.strip())
     if drawn:
-        from accumlint.drawing.traced_loops import illustrate
+        from accumlint.diagnostics.drawing.traced_loops import illustrate
 
         # What a loop looks like is not kept.
         found = check.check(targets, None, illustrate, spread, given.jobs)
     else:
         found = check.check(targets, cache, None, spread, given.jobs)
     if given.diff_base:
-        from accumlint.results import changed_lines
+        from accumlint.diagnostics.results import changed_lines
 
         since = changed_lines.since(given.diff_base, str(Path.cwd()))
         return (replace(r, reports=tuple(filter(since.touch, r.reports))) for r in found)
@@ -179,7 +179,7 @@ def _deliver(
 
 def _ignored(targets: Iterable[Target], reason: str) -> Iterator[Checked]:
     """What is left to report once ignores were written."""
-    from accumlint.fixing import ignore_comments
+    from accumlint.diagnostics.fixing import ignore_comments
 
     files = comments = 0
     for done in ignore_comments.ignore(targets, reason):
@@ -204,7 +204,7 @@ def _differences(
     results: Iterable[Fixed], kept: list[Checked], progress: Progress, look: Look
 ) -> Iterator[str]:
     """The diff of each file that would change."""
-    from accumlint.reporting.diff import difference
+    from accumlint.diagnostics.reporting.diff import difference
 
     verbatim = not _is_read(sys.stdout)
     for result in results:
@@ -229,7 +229,7 @@ def _is_read(stream: TextIO) -> bool:
 
 def _fixed(targets: Iterable[Target], unsafe: bool) -> Iterator[Checked]:
     """The results of fixing; what came from stdin goes to stdout, whether it changed or not."""
-    from accumlint import fixing
+    from accumlint.diagnostics import fixing
 
     for result in fixing.fix_files(targets, unsafe=unsafe):
         if result.target.stdin:

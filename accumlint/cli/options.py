@@ -12,8 +12,8 @@ import click
 
 from accumlint import config
 from accumlint.config import ConfigError, Options, Settings, setting_keys
+from accumlint.diagnostics.reporting.terminal import Look
 from accumlint.registry import packs
-from accumlint.reporting.terminal import Look
 
 # A file of settings, and settings that were typed.
 Configs = tuple[Path | None, tuple[str, ...]]

@@ -8,8 +8,8 @@ from collections.abc import Iterable
 from typing import TextIO
 
 from accumlint.common.problem import Kind, Misuse, Problem
+from accumlint.diagnostics.reporting.terminal import printable, printable_path
 from accumlint.files.outputs import refuse_detours
-from accumlint.reporting.terminal import printable, printable_path
 
 
 def put(lines: Iterable[str], stream: TextIO | None = None) -> None:

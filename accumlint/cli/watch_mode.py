@@ -11,7 +11,7 @@ import click
 
 from accumlint.common.problem import Misuse
 from accumlint.config import FILES
-from accumlint.inputs.discovery import Target
+from accumlint.files.inputs.discovery import Target
 
 # The command, with nothing imported from the current folder: it is the tree that is checked.
 RUN = "import sys; sys.path[:] = filter(None, sys.path); from accumlint.cli import main; main()"

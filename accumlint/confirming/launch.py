@@ -21,7 +21,7 @@ from typing import Any, Protocol
 from accumlint.common.frozen import frozen
 from accumlint.common.problem import Misuse
 from accumlint.confirming import sandbox
-from accumlint.reporting.terminal import printable
+from accumlint.diagnostics.reporting.terminal import printable
 
 # What a child process inherits: where programs are, the language, and what torch and the GPUs need.
 _INHERITED = (

@@ -18,10 +18,10 @@ from accumlint.confirming.plan import Plan, again, planned
 from accumlint.confirming.result import Confirmation, Verdict
 from accumlint.confirming.user_script import Script, text_of
 from accumlint.confirming.verdict import judged
+from accumlint.diagnostics.fixing import fix, fixed
+from accumlint.diagnostics.results.report import Checked, Report
+from accumlint.files.inputs.discovery import Target
 from accumlint.files.source import decode
-from accumlint.fixing import fix, fixed
-from accumlint.inputs.discovery import Target
-from accumlint.results.report import Checked, Report
 from accumlint.runtime import judging, launching, records
 
 

@@ -16,11 +16,11 @@ from accumlint.common.place import Place
 from accumlint.confirming import run_hints
 from accumlint.confirming.import_roots import package, roots_of
 from accumlint.confirming.passes import Spec, Wish, passes
-from accumlint.inputs.discovery import Target
+from accumlint.diagnostics.results.report import Mark, Report
+from accumlint.files.inputs.discovery import Target
 from accumlint.reading import ir as p
 from accumlint.reading.gradient_slice import Relevance
 from accumlint.reading.program import Program
-from accumlint.results.report import Mark, Report
 from accumlint.rule import Finding, Rule, Symptom
 from accumlint.tracing import Exploration
 from accumlint.tracing import trace as t

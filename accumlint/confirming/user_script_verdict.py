@@ -7,7 +7,7 @@ from dataclasses import replace
 from accumlint.confirming.plan import Plan
 from accumlint.confirming.result import Confirmation, Verdict
 from accumlint.confirming.verdict import confirmation
-from accumlint.reporting.phrases import count
+from accumlint.diagnostics.reporting.phrases import count
 from accumlint.rule import Confidence
 from accumlint.runtime import reports
 from accumlint.runtime.answers import Answer

@@ -7,9 +7,9 @@ from fractions import Fraction
 from itertools import groupby
 
 from accumlint.diagnostics import narrate
+from accumlint.diagnostics.results.diagram import Bracket, Call, Group, Share, Step, Timeline
+from accumlint.diagnostics.results.report import Mark
 from accumlint.reading.ir import Node
-from accumlint.results.diagram import Bracket, Call, Group, Share, Step, Timeline
-from accumlint.results.report import Mark
 from accumlint.tracing import trace as t
 
 Place = Callable[[Node, str], Mark]

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 from accumlint.common.memo import Memory
 from accumlint.common.problem import Kind, Problem
 from accumlint.config import shown
-from accumlint.inputs.discovery import Target
-from accumlint.inputs.document import Text
-from accumlint.results.report import Report
+from accumlint.diagnostics.results.report import Report
+from accumlint.files.inputs.discovery import Target
+from accumlint.files.inputs.document import Text
 
 if TYPE_CHECKING:
     from accumlint.diagnostics.coverage import Site

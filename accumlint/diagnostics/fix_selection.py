@@ -10,16 +10,16 @@ from accumlint import reading, tracing
 from accumlint.common.frozen import frozen
 from accumlint.common.place import Place
 from accumlint.diagnostics.judge import judge
+from accumlint.diagnostics.results import report
 from accumlint.editing.edits import Edit, applied
 from accumlint.editing.fix_resolution import edits
 from accumlint.editing.layout import Layout
 from accumlint.editing.operations import nodes
 from accumlint.editing.receivers import Standing, may_stream, standing, unmeasured
-from accumlint.inputs.document import difference
+from accumlint.files.inputs.document import difference
 from accumlint.reading.program import Program
 from accumlint.reading.project import Project
 from accumlint.registry import packs
-from accumlint.results import report
 from accumlint.rule import Applicability, Confidence, Finding, Fix, Rule, Severity
 from accumlint.tracing import Exploration
 from accumlint.tracing.budget import (

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING
 
 from accumlint.common.place import Place
 from accumlint.config import Settings
-from accumlint.inputs.discovery import Target
-from accumlint.inputs.document import Text
+from accumlint.diagnostics.results.report import File, Fix, Mark, Report
+from accumlint.files.inputs.discovery import Target
+from accumlint.files.inputs.document import Text
 from accumlint.registry import packs
-from accumlint.results.report import File, Fix, Mark, Report
 
 if TYPE_CHECKING:
+    from accumlint.diagnostics.results.diagram import Loop
     from accumlint.reading.ir import Node
     from accumlint.reading.program import Program
-    from accumlint.results.diagram import Loop
     from accumlint.rule import Finding, Remark, Rewording
 
 

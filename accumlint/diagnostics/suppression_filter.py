@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, TypeAlias
 from accumlint.config import Settings
 from accumlint.config.setting_keys import SEVERITIES
 from accumlint.diagnostics.report_builder import remark_report
+from accumlint.diagnostics.results.report import Report, Silenced
 from accumlint.files import gitignore
-from accumlint.inputs.discovery import Target
-from accumlint.inputs.document import Text
+from accumlint.files.inputs.discovery import Target
+from accumlint.files.inputs.document import Text
 from accumlint.registry import packs
-from accumlint.results.report import Report, Silenced
 
 if TYPE_CHECKING:
     from accumlint.diagnostics.suppression import Match, Suppressions
@@ -67,8 +67,8 @@ def sifted(
     """The reports in order, and those that a comment, `per-file-ignores` or the baseline silences."""
     if not reports:
         return (), ()
-    from accumlint.results import baseline
-    from accumlint.results.fingerprint import fingerprinted
+    from accumlint.diagnostics.results import baseline
+    from accumlint.diagnostics.results.fingerprint import fingerprinted
 
     ordered = sorted(reports, key=lambda pair: pair[0].key)
     named = fingerprinted([report for report, _ in ordered], data)

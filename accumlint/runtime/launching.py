@@ -15,7 +15,7 @@ from pathlib import Path
 
 from accumlint.common.frozen import frozen
 from accumlint.common.problem import Misuse
-from accumlint.reporting.phrases import count
+from accumlint.diagnostics.reporting.phrases import count
 
 # What a process says that has seen all, and how long the others may take then.
 _STOPPED = b'"how": "stopped"'

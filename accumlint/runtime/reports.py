@@ -14,14 +14,14 @@ from accumlint.common.observed import Observed
 from accumlint.common.place import Place
 from accumlint.config import Options
 from accumlint.diagnostics import suppression as suppress
+from accumlint.diagnostics.results.report import Checked, File, Mark, Report
 from accumlint.diagnostics.suppression_filter import selection, sifted
+from accumlint.files.inputs.discovery import Target, find
+from accumlint.files.inputs.document import Text
 from accumlint.files.source import UnreadableSource
-from accumlint.inputs.discovery import Target, find
-from accumlint.inputs.document import Text
 from accumlint.reading.enclosing import surroundings
 from accumlint.reading.syntax import Source
 from accumlint.registry import packs
-from accumlint.results.report import Checked, File, Mark, Report
 from accumlint.rule import Confidence, Rule
 from accumlint.runtime.answers import Answer
 from accumlint.runtime.records import Spot

@@ -13,12 +13,12 @@ from accumlint import check, config
 from accumlint.common.frozen import frozen
 from accumlint.common.problem import Misuse
 from accumlint.config import Options
-from accumlint.drawing import loops_page, traced_loops
+from accumlint.diagnostics.drawing import loops_page, traced_loops
+from accumlint.diagnostics.fixing import ignore_comments
+from accumlint.diagnostics.results.report import Cell, Checked, Edit, Fix, Report
+from accumlint.files.inputs import document as texts
+from accumlint.files.inputs.discovery import Target, find
 from accumlint.files.source import encode
-from accumlint.fixing import ignore_comments
-from accumlint.inputs import document as texts
-from accumlint.inputs.discovery import Target, find
-from accumlint.results.report import Cell, Checked, Edit, Fix, Report
 
 
 @frozen

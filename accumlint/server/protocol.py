@@ -8,11 +8,11 @@ from lsprotocol import types
 
 from accumlint.common.place import Place
 from accumlint.common.problem import Problem
+from accumlint.diagnostics.reporting.markdown import text
+from accumlint.diagnostics.reporting.rule_pages import page
+from accumlint.diagnostics.reporting.terminal import Look, printable
+from accumlint.diagnostics.results.report import Edit, Mark, Report
 from accumlint.registry import packs
-from accumlint.reporting.markdown import text
-from accumlint.reporting.rule_pages import page
-from accumlint.reporting.terminal import Look, printable
-from accumlint.results.report import Edit, Mark, Report
 from accumlint.server.open_file import Opened
 
 _SEVERITIES = {

@@ -20,8 +20,8 @@ from accumlint import __version__, config
 from accumlint.common.place import Place
 from accumlint.common.problem import Kind, Misuse, Problem
 from accumlint.config import Options
-from accumlint.results import baseline
-from accumlint.results.report import Checked, Report
+from accumlint.diagnostics.results import baseline
+from accumlint.diagnostics.results.report import Checked, Report
 from accumlint.server import protocol
 from accumlint.server.open_file import Opened, notebook, script
 

@@ -16,12 +16,12 @@ from types import ModuleType
 from accumlint.check import Examined, Shared, examine, with_fixes
 from accumlint.common.problem import Kind
 from accumlint.config import Settings
-from accumlint.drawing import findings_page, loops_page, traced_loops
-from accumlint.drawing.components import prose
-from accumlint.drawing.markup import Markup, element
-from accumlint.fixing.rounds import fixed
-from accumlint.inputs.discovery import Target
-from accumlint.results.report import Checked
+from accumlint.diagnostics.drawing import findings_page, loops_page, traced_loops
+from accumlint.diagnostics.drawing.components import prose
+from accumlint.diagnostics.drawing.markup import Markup, element
+from accumlint.diagnostics.fixing.rounds import fixed
+from accumlint.diagnostics.results.report import Checked
+from accumlint.files.inputs.discovery import Target
 
 # A folder of its own, so that an import in the text finds no file of the browser's Python.
 FOLDER = Path("/playground")

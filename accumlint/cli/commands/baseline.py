@@ -13,14 +13,14 @@ from accumlint import check, config
 from accumlint.cli import options, output
 from accumlint.common.problem import Kind, Misuse
 from accumlint.config import Options
-from accumlint.inputs.cache import Cache
-from accumlint.inputs.discovery import Target, find
+from accumlint.diagnostics.reporting.phrases import count
+from accumlint.diagnostics.reporting.terminal import printable, printable_path
+from accumlint.diagnostics.results import baseline
+from accumlint.diagnostics.results.baseline import Known
+from accumlint.diagnostics.results.report import Checked, Report
+from accumlint.files.inputs.cache import Cache
+from accumlint.files.inputs.discovery import Target, find
 from accumlint.registry import packs
-from accumlint.reporting.phrases import count
-from accumlint.reporting.terminal import printable, printable_path
-from accumlint.results import baseline
-from accumlint.results.baseline import Known
-from accumlint.results.report import Checked, Report
 
 _Renewed = Callable[
     [Mapping[Known, int], Iterable[Report], Collection[str], Path], Mapping[Known, int]

@@ -15,13 +15,13 @@ from accumlint.cli import check_run, options, output
 from accumlint.cli.check_run import CheckOptions, Delivery
 from accumlint.common.problem import Kind
 from accumlint.config import Settings, setting_keys
-from accumlint.inputs.discovery import find
+from accumlint.diagnostics.reporting.paths import repository
+from accumlint.diagnostics.reporting.terminal import printable_path
+from accumlint.files.inputs.discovery import find
 from accumlint.registry import packs
-from accumlint.reporting.paths import repository
-from accumlint.reporting.terminal import printable_path
 
 if TYPE_CHECKING:
-    from accumlint.inputs.cache import Cache
+    from accumlint.files.inputs.cache import Cache
 
 
 class _Check(click.Command):
@@ -190,6 +190,6 @@ def _delivery(given: CheckOptions, here: Settings) -> Delivery:
 
 def _cache(folder: Path | None) -> Cache | None:
     # Most of what it imports is asked for by nobody else.
-    from accumlint.inputs.cache import Cache
+    from accumlint.files.inputs.cache import Cache
 
     return Cache(os.path.abspath(folder)) if folder else None

@@ -10,9 +10,9 @@ import click
 from accumlint import config
 from accumlint.cli import options
 from accumlint.common.problem import Misuse
+from accumlint.diagnostics.reporting.terminal import printable
 from accumlint.files.folder import Folder
-from accumlint.inputs import cache
-from accumlint.reporting.terminal import printable
+from accumlint.files.inputs import cache
 
 
 @click.command()

@@ -10,8 +10,8 @@ import click
 from accumlint import config
 from accumlint.cli import options, output
 from accumlint.config import setting_keys
-from accumlint.reporting.settings_toml import settings
-from accumlint.reporting.terminal import Look
+from accumlint.diagnostics.reporting.settings_toml import settings
+from accumlint.diagnostics.reporting.terminal import Look
 
 
 @click.command()

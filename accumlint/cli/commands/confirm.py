@@ -18,10 +18,10 @@ from accumlint.cli import options, output
 from accumlint.common.frozen import frozen
 from accumlint.common.problem import Kind, Misuse, Problem
 from accumlint.config import Options, typed
-from accumlint.inputs.discovery import find
+from accumlint.diagnostics.reporting.phrases import count
+from accumlint.diagnostics.reporting.terminal import Look, printable
+from accumlint.files.inputs.discovery import find
 from accumlint.registry import packs
-from accumlint.reporting.phrases import count
-from accumlint.reporting.terminal import Look, printable
 
 if TYPE_CHECKING:
     from accumlint.confirming import launch

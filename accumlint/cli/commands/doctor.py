@@ -17,13 +17,13 @@ import click
 from accumlint import __version__, check, config
 from accumlint.cli import options, output
 from accumlint.config import Settings
+from accumlint.diagnostics.reporting import summary
+from accumlint.diagnostics.reporting.phrases import count
+from accumlint.diagnostics.reporting.terminal import Look, printable, printable_path
+from accumlint.diagnostics.results.report import Checked
+from accumlint.files.inputs.discovery import Target, find
 from accumlint.files.regular import contents
-from accumlint.inputs.discovery import Target, find
 from accumlint.registry import packs
-from accumlint.reporting import summary
-from accumlint.reporting.phrases import count
-from accumlint.reporting.terminal import Look, printable, printable_path
-from accumlint.results.report import Checked
 
 # What each part needs: the package, the part, and what installs it where it is missing.
 _NEEDED = (

@@ -5,9 +5,9 @@ from __future__ import annotations
 import click
 
 from accumlint.cli import options, output
+from accumlint.diagnostics.reporting import rule_pages
+from accumlint.diagnostics.reporting.terminal import Look
 from accumlint.registry import packs
-from accumlint.reporting import rule_pages
-from accumlint.reporting.terminal import Look
 
 
 @click.command()

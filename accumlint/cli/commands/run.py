@@ -16,12 +16,12 @@ from accumlint.common.frozen import frozen
 from accumlint.common.problem import Kind, Misuse, Problem
 from accumlint.config import setting_keys as keys
 from accumlint.config import typed
+from accumlint.diagnostics.reporting import reporter
+from accumlint.diagnostics.reporting.paths import repository
+from accumlint.diagnostics.reporting.phrases import count
+from accumlint.diagnostics.reporting.terminal import Look, printable, printable_path
+from accumlint.diagnostics.results.report import Checked
 from accumlint.registry import packs
-from accumlint.reporting import reporter
-from accumlint.reporting.paths import repository
-from accumlint.reporting.phrases import count
-from accumlint.reporting.terminal import Look, printable, printable_path
-from accumlint.results.report import Checked
 
 if TYPE_CHECKING:
     from accumlint.runtime.reports import Joined

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import click
 
-from accumlint import reporting
 from accumlint.cli import output
+from accumlint.diagnostics import reporting
 
 
 @click.command()

@@ -16,12 +16,12 @@ from accumlint.cli import options, output
 from accumlint.common.frozen import frozen
 from accumlint.common.problem import Misuse, Problem
 from accumlint.config import Options, typed
-from accumlint.drawing import traced_loops
+from accumlint.diagnostics.drawing import traced_loops
+from accumlint.diagnostics.reporting.terminal import Look
+from accumlint.diagnostics.results.diagram import Loop
+from accumlint.files.inputs.discovery import Target, find
 from accumlint.files.regular import contents
-from accumlint.inputs.discovery import Target, find
 from accumlint.registry import packs
-from accumlint.reporting.terminal import Look
-from accumlint.results.diagram import Loop
 
 FORMATS = ("text", "svg", "html", "json")
 
@@ -87,7 +87,7 @@ def _shown(given: _Options) -> int:
         options.exclude_each_other(
             "--report", all=given.all_paths, output_format=given.output_format, output=given.outputs
         )
-        from accumlint.drawing.anonymous_report import report
+        from accumlint.diagnostics.drawing.anonymous_report import report
 
         output.put(report(_bytes(target), target, line))
         return 0
@@ -112,11 +112,11 @@ def _shown(given: _Options) -> int:
 
 
 def _told(name: str, loops: Sequence[Loop], look: Look) -> str:
-    from accumlint.drawing import loops_page as drawn
-    from accumlint.reporting.loops_text import loops as text
+    from accumlint.diagnostics.drawing import loops_page as drawn
+    from accumlint.diagnostics.reporting.loops_text import loops as text
 
     if name == "json":
-        from accumlint.reporting.loops_json import timelines
+        from accumlint.diagnostics.reporting.loops_json import timelines
 
         return timelines(loops)
     if name == "svg":

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from accumlint.confirming.finding_verdicts import TELLING
 from accumlint.confirming.reports.text_columns import factor, figure
 from accumlint.confirming.result import Pass, Update
-from accumlint.drawing.markup import Markup, element, picture
+from accumlint.diagnostics.drawing.markup import Markup, element, picture
 
 _HEIGHT, _TOP, _BASE, _STRIDE, _MARGIN = 168, 26, 132, 46, 8
 _WIDE = 260

@@ -20,11 +20,11 @@ from accumlint.confirming.reports.sentences import (
 from accumlint.confirming.reports.text_columns import Column, columns, compared, figure
 from accumlint.confirming.result import Confirmation, Pass, Verdict
 from accumlint.confirming.symptoms.microbatch_outcomes import holding, story
-from accumlint.drawing.components import code, details, prose, scrolled, source, table
-from accumlint.drawing.diagram_svg import MOST as LONGEST
-from accumlint.drawing.diagram_svg import timeline_svg, words
-from accumlint.drawing.html_document import document
-from accumlint.drawing.markup import Markup, element, joined
+from accumlint.diagnostics.drawing.components import code, details, prose, scrolled, source, table
+from accumlint.diagnostics.drawing.diagram_svg import MOST as LONGEST
+from accumlint.diagnostics.drawing.diagram_svg import timeline_svg, words
+from accumlint.diagnostics.drawing.html_document import document
+from accumlint.diagnostics.drawing.markup import Markup, element, joined
 
 # Weights and spreads below it are as they should be, and no picture is drawn of them.
 _VISIBLE = 1e-6

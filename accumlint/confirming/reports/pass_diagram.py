@@ -7,7 +7,7 @@ from itertools import groupby
 
 from accumlint.confirming.result import Moment, Pass, Update
 from accumlint.confirming.symptoms.microbatch_outcomes import Fate, fates, holding, stepped
-from accumlint.results.diagram import Bracket, Call, Group, Timeline
+from accumlint.diagnostics.results.diagram import Bracket, Call, Group, Timeline
 
 _CAPTIONS = {Fate.AGAIN: "again", Fate.LOST: "lost", Fate.LEFT: "left", Fate.SKIPPED: "skipped"}
 _KINDS = {

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from accumlint.confirming.finding_verdicts import worst
 from accumlint.confirming.reports.text_columns import figure
 from accumlint.confirming.result import Confirmation, Pass, Regime, Verdict
-from accumlint.results.diagram import ranges
+from accumlint.diagnostics.results.diagram import ranges
 
 # Relative errors above it come from a reference near zero or from a gradient that overflows.
 _HUGE = 1e6

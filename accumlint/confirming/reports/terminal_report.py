@@ -18,7 +18,7 @@ from accumlint.confirming.reports.sentences import (
 from accumlint.confirming.reports.text_columns import Column, columns, compared
 from accumlint.confirming.result import Confirmation, Pass, Update, Verdict
 from accumlint.confirming.symptoms.microbatch_outcomes import story
-from accumlint.reporting.terminal import Look, printable, printable_path
+from accumlint.diagnostics.reporting.terminal import Look, printable, printable_path
 
 _PAINTS = {Verdict.CONFIRMED: "error", Verdict.REFUTED: "good", Verdict.UNDECIDED: "warning"}
 _TALLEST = 12

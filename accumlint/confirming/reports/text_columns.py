@@ -11,7 +11,7 @@ from accumlint.common.frozen import frozen
 from accumlint.confirming.finding_verdicts import TELLING
 from accumlint.confirming.result import Pass, Update
 from accumlint.confirming.symptoms.microbatch_outcomes import Fate, fates, stepped
-from accumlint.results.diagram import ranges
+from accumlint.diagnostics.results.diagram import ranges
 
 # What rounding may leave of an exact zero or one.
 _ROUNDING = 1e-9

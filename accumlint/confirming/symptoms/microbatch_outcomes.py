@@ -9,7 +9,7 @@ from enum import Enum
 from accumlint.common.frozen import frozen
 from accumlint.confirming.finding_verdicts import TELLING
 from accumlint.confirming.result import Pass, Regime
-from accumlint.results.diagram import ranges
+from accumlint.diagnostics.results.diagram import ranges
 
 
 class Fate(str, Enum):

@@ -11,7 +11,7 @@ from accumlint.confirming.evidence import Evidence, Undecided, is_expected
 from accumlint.confirming.result import Pass, Update
 from accumlint.confirming.symptoms.answers import Answer, updates_of
 from accumlint.confirming.symptoms.gradients import gradient
-from accumlint.results.diagram import ranges
+from accumlint.diagnostics.results.diagram import ranges
 
 
 def reductions(evidence: Evidence, key: str = "equal") -> Answer:
