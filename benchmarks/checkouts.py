@@ -13,9 +13,10 @@ from pathlib import Path, PurePosixPath
 from labelled import InputError, Source
 
 ALONE, PROJECT = "alone", "project"
-# The files that tell where a project begins and what it installs, and Python's own; accumlint need not be installed.
+# Python's files and the texts that accumlint reads beside them: where a project begins, what it installs and with which
+# settings it trains. Nothing is installed.
 _READ = re.compile(
-    r"\.py$|^(pyproject\.toml|setup\.cfg)$|(requirement|\breqs?\b|environment|\benv\b|conda).*\.(txt|in|ya?ml)$",
+    r"\.(py|sh|ya?ml|toml|cfg|in)$|(^|/)(dockerfile|install|readme)[^/]*$|(^|requirement)[^/]*\.txt$",
     re.IGNORECASE,
 )
 # A repository that is gone must not ask for a password.
@@ -115,7 +116,7 @@ def _files(home: Path, commit: str) -> Iterator[tuple[str, str]]:
         # Links could lead anywhere, and so could a tree that someone made for that.
         if not mode.startswith("100") or not {"..", ".git", "/"}.isdisjoint(parts):
             continue
-        if _READ.search(parts[-1]):
+        if _READ.search(path):
             yield path, blob
 
 

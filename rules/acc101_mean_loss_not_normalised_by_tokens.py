@@ -106,9 +106,10 @@ class MeanLossNotNormalisedByTokens(Rule):
     Where a framework's trainer divides (Lightning's automatic optimisation, the Trainer of transformers), the finding
     stands at the `return` of the loss and holds with more than one accumulation step. A `compute_loss` that takes
     `num_items_in_batch` and ignores it is ACC601. A Trainer of transformers, or an `SFTTrainer`, that takes the loss
-    from the model is reported at the call that makes it where it divides that mean: the project's requirement files
-    pin transformers below 4.46, which does not count the window's tokens, or the `forward` of the project's model takes
-    no `**kwargs`, so that later releases cannot give it the count.
+    from the model is reported at the call that makes it where it divides that mean: the project pins transformers below
+    4.46, which does not count the window's tokens (in its requirements, README, scripts or images), or the `forward` of
+    the project's model takes no `**kwargs`, so that later releases cannot give it the count. `train_batch` of a
+    DeepSpeed pipeline is reported as well, since its engine averages the means of the micro-batches.
 
     Whether the counts differ is weighed from evidence in the file, in what it imports from its project and in the
     files that import it: labels that are set to the ignored value, collators and padding, masks, instruction data

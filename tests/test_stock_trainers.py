@@ -1,4 +1,4 @@
-"""A trainer that is made and not derived from divides the model's mean: by its version, or for a model's `forward`."""
+"""A trainer that is made and not derived from divides the model's mean, and so does DeepSpeed's pipeline."""
 
 from __future__ import annotations
 
@@ -32,6 +32,15 @@ class Net({base}):
 
 
 model = Net.from_pretrained("m")
+"""
+PIPELINE = """\
+import deepspeed
+from deepspeed.pipe import PipelineModule
+
+labels[:prompt] = -100
+engine, _, _, _ = {made}(model=PipelineModule(layers, loss_fn=lm_loss), config=config)
+for _ in range(updates):
+    engine.train_batch(data_iter=rows)
 """
 DERIVED = "\n\nclass Own(Trainer):\n    {body}\n\n\n"
 
@@ -87,6 +96,11 @@ SPOKEN: dict[str, tuple[str, Beside, str]] = {
         NEW,
         "`Own` says that its loss counts no window",
     ),
+    "DeepSpeed's pipeline": (
+        PIPELINE.format(made="deepspeed.initialize"),
+        {},
+        "DeepSpeed's pipeline averages",
+    ),
 }  # fmt: skip
 SILENT: dict[str, tuple[str, Beside]] = {
     "a new release": (script(), NEW),
@@ -110,6 +124,7 @@ SILENT: dict[str, tuple[str, Beside]] = {
         OLD,
     ),
     "blocks of one length": (script(labels="rows = group_texts(rows)\n"), OLD),
+    "another library's engine": (PIPELINE.format(made="deepspeech.initialize"), {}),
     "another library's trainer": (
         script().replace(
             "from transformers import Trainer,", "from own import Trainer\nfrom transformers import"
@@ -162,7 +177,11 @@ def test_a_trainer_that_counts_or_has_nothing_to_count_is_not_told(
         ("pyproject.toml", '[tool.poetry.dependencies]\ntransformers = "4.28.1"\n', (4, 28)),
         ("pyproject.toml", '[tool.poetry.dependencies]\ntransformers = "^4.28"\n', None),
         ("setup.py", 'setup(install_requires=["transformers", "torch==2.1.0"])\n', None),
-        ("notes.txt", "transformers==4.31.0\n", None),
+        ("project_pip.txt", "torch==2.1.0\ntransformers==4.34.1\n", (4, 34)),
+        ("py3.7.yaml", "  - pip:\n    - transformers==4.9.2\n", (4, 9)),
+        ("README.md", "    pip install torch transformers==4.37.0\n", (4, 37)),
+        ("Dockerfile", "RUN pip install 'transformers<4.46'\n", (4, 45)),
+        ("CHANGELOG.md", "- pins transformers==4.31.0\n", None),
     ],
 )
 def test_the_newest_version_that_a_file_allows_is_read(

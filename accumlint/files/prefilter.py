@@ -69,8 +69,8 @@ def may_train(data: bytes) -> bool:
 
 
 def makes_a_trainer(data: bytes) -> bool:
-    """False when nothing in `data` can make a trainer of transformers that accumulates."""
-    return (
+    """False when nothing in `data` can make a trainer of transformers that accumulates, or a pipeline of DeepSpeed."""
+    return (b"deepspeed" in data and b".train_batch(" in data) or (
         b"Trainer" in data
         and (b"transformers" in data or b"trl" in data)
         and _has_any(_ACCUMULATING, data)

@@ -1,4 +1,4 @@
-"""The versions of libraries that a project pins in the files that say what to install."""
+"""The versions of libraries that a project pins in the texts that say what to install."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ from accumlint.reading.project import Project
 Version = tuple[int, int]
 
 _USUAL = ("requirements.txt", "pyproject.toml", "setup.py", "setup.cfg", "environment.yml")
-_NAMED = re.compile(
-    r"(requirement|\breqs?\b|environment|\benv\b|conda).*\.(txt|in|ya?ml)$", re.IGNORECASE
+# A project says what to install in a list of packages, a script, an image or its README.
+_TEXTS = re.compile(
+    r"\.(cfg|in|sh|toml|txt|ya?ml)$|^(dockerfile|install|readme)|^setup\.py$", re.IGNORECASE
 )
 # What follows a library's name: `==4.31.0`, `>=4.30,<4.46`, `.git@v4.43.0`, or ` = "4.28.1"` of a table.
 _SPECIFIER = (
@@ -60,15 +61,11 @@ def _files(folder: str, project: Project) -> Iterator[str]:
             names = [entry.name for entry in islice(entries, _MOST_NAMES)]
     except OSError:
         return
-    for name in sorted(filter(says_what_to_install, names))[:_MOST_FILES]:
+    texts = sorted(filter(_TEXTS.search, names), key=lambda name: (name not in _USUAL, name))
+    for name in texts[:_MOST_FILES]:
         file = os.path.join(folder, name)
         project.memory.read.add(file)
         yield file
-
-
-def says_what_to_install(name: str) -> bool:
-    """True for the name of a file that lists the libraries of a project."""
-    return name in _USUAL or _NAMED.search(name) is not None
 
 
 def _of_file(library: str, file: str) -> Iterator[Version]:

@@ -1,4 +1,4 @@
-"""Calls that make a trainer of transformers or trl which takes the loss from the model and divides its mean."""
+"""Calls of trainers and engines that take the loss from the model and divide its mean by the accumulation steps."""
 
 from __future__ import annotations
 
@@ -29,7 +29,13 @@ _OF_MODELS = "accepts_loss_kwargs"
 
 
 def dividing(program: Program, project: Project) -> Iterator[tuple[p.Call, str]]:
-    """The calls that make such a trainer, and why the trainer divides the mean of each micro-batch by the steps."""
+    """The calls that make such a trainer or let an engine train, and why the mean of each micro-batch is divided."""
+    if any(
+        p.dotted(made.func) == "deepspeed.initialize"
+        for made in program.calls.get("initialize", ())
+    ):
+        for call in program.calls.get("train_batch", ()):
+            yield call, "DeepSpeed's pipeline averages the losses of the micro-batches"
     for call in program.of(p.Call):
         name = p.dotted(call.func)
         known = "Trainer" in name or name in program.classes
