@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from accumlint.reading import frameworks, names
 from accumlint.reading import ir as p
 from accumlint.reading.gradient_slice import Relevance
 from accumlint.tracing.values import Unknown
+
+# `isnan(loss)`, `found_inf`, `grad_norm > limit`, but not `args.info` or `normalize`.
+_OF_NUMBERS = re.compile(r"(nan|inf|norm|overflow)s?(?![a-z])|finite|skip|loss")
 
 
 def bound_names(block: tuple[p.Stmt, ...]) -> set[str]:
@@ -105,13 +109,8 @@ def carries_events(node: p.If, relevance: Relevance) -> bool:
 
 def is_about_data(value: Unknown, node: p.If) -> bool:
     """True when a test is about a micro-batch or asks whether a tensor is a number: others are not tried both ways."""
-    text = p.render(node.test)
-    words = ("nan", "finite", "norm", "overflow", "inf", "skip")
     return (
-        any(word in text for word in words)
-        or value.loss
-        or "loss" in text
-        or leaves_out(value, node)
+        value.loss or _OF_NUMBERS.search(p.render(node.test)) is not None or leaves_out(value, node)
     )
 
 
