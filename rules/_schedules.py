@@ -32,7 +32,7 @@ from accumlint.reading.ir import (
 )
 from accumlint.reading.names import is_steps, role_of
 from accumlint.reading.program import Program
-from accumlint.tracing.trace import Thing, Window
+from accumlint.tracing.trace import TrainingObject, Window
 
 from ._boundaries import ends, loop_leading_to, raised, remainders
 from ._definitions import stands_for
@@ -47,7 +47,7 @@ _RANKS = re.compile(
 _BY_RANKS = re.compile(f" //? {_RANKS.pattern[:-1]}")
 
 
-def horizon(program: Program, scheduler: Thing) -> str:
+def horizon(program: Program, scheduler: TrainingObject) -> str:
     """The arguments that build a scheduler and what their names stand for; "" when not seen.
 
     How many ranks share the data is left out, and how many rows make a micro-batch: what is left over counts those.
@@ -103,7 +103,7 @@ def _rows_of_loaders(program: Program) -> set[str]:
     return {render(r) for r in rows if isinstance(r, Attr | Item | Name)}
 
 
-def divides_by_rows(program: Program, scheduler: Thing) -> bool:
+def divides_by_rows(program: Program, scheduler: TrainingObject) -> bool:
     """True for `images // (batch_size * world_size) * epochs`: rows by those of a micro-batch, and by nothing else."""
     nodes = list(_nodes(program, arguments(scheduler)))
     divisors = [quotient.right for quotient in _quotients(nodes)]
@@ -145,7 +145,7 @@ def counts_data(length: str) -> bool:
     return _COUNTS_DATA.search(length) is not None
 
 
-def counts_data_elsewhere(program: Program, scheduler: Thing) -> bool:
+def counts_data_elsewhere(program: Program, scheduler: TrainingObject) -> bool:
     """True for a scheduler that was not seen being made, where one of its name is made as long as the data."""
     if arguments(scheduler):
         return False
@@ -159,7 +159,7 @@ def counts_data_elsewhere(program: Program, scheduler: Thing) -> bool:
     return False
 
 
-def _made_of_its_name(program: Program, scheduler: Thing) -> Iterator[tuple[int, Call]]:
+def _made_of_its_name(program: Program, scheduler: TrainingObject) -> Iterator[tuple[int, Call]]:
     """The calls that make something of a scheduler's name, each with the number of its targets."""
     name = scheduler.text.rpartition(".")[2]
     for node in program.of(Assign):
@@ -168,7 +168,7 @@ def _made_of_its_name(program: Program, scheduler: Thing) -> Iterator[tuple[int,
                 yield len(node.targets), node.value
 
 
-def arguments(scheduler: Thing) -> tuple[Expr, ...]:
+def arguments(scheduler: TrainingObject) -> tuple[Expr, ...]:
     """The arguments that build a scheduler, without the optimizer."""
     made = scheduler.node.value if isinstance(scheduler.node, Assign) else scheduler.node
     if not isinstance(made, Call):
@@ -177,7 +177,7 @@ def arguments(scheduler: Thing) -> tuple[Expr, ...]:
     return tuple(a.value for a in made.args if a.value is not first and a.keyword != "optimizer")
 
 
-def lengths(program: Program, scheduler: Thing) -> tuple[Expr, ...]:
+def lengths(program: Program, scheduler: TrainingObject) -> tuple[Expr, ...]:
     """The arguments that build a scheduler, and what a function among them reads: it works out the factor with that."""
     given = arguments(scheduler)
     named = {argument.id for argument in given if isinstance(argument, Name)}
@@ -193,7 +193,7 @@ def lengths(program: Program, scheduler: Thing) -> tuple[Expr, ...]:
     return (*given, *(n for n in nodes if isinstance(n, Attr | Name)))
 
 
-def every_argument(program: Program, scheduler: Thing) -> Iterator[Expr]:
+def every_argument(program: Program, scheduler: TrainingObject) -> Iterator[Expr]:
     """The arguments that build a scheduler, and those of the schedulers that it is put together from."""
     made = {
         render(target): node.value
@@ -209,7 +209,7 @@ def every_argument(program: Program, scheduler: Thing) -> Iterator[Expr]:
                 yield from (a.value for a in part.args if a.value is not part.positional(0))
 
 
-def is_stretched(program: Program, scheduler: Thing) -> bool:
+def is_stretched(program: Program, scheduler: TrainingObject) -> bool:
     """True when a length is multiplied by the accumulation steps: it is meant to be gone through in micro-batches."""
     nodes = _nodes(program, arguments(scheduler))
     return any(_by_steps(program, node) for node in nodes)
@@ -291,7 +291,7 @@ def bounds_microbatches(program: Program, argument: Expr, window: Window) -> boo
     )
 
 
-def made_elsewhere(program: Program, scheduler: Thing) -> Iterator[Expr]:
+def made_elsewhere(program: Program, scheduler: TrainingObject) -> Iterator[Expr]:
     """The arguments that build schedulers of the file, where it does not show which of them a loop got."""
     if arguments(scheduler):
         return
@@ -306,7 +306,7 @@ def made_elsewhere(program: Program, scheduler: Thing) -> Iterator[Expr]:
                 pass
 
 
-def bounds_rounds(program: Program, scheduler: Thing, window: Window) -> bool:
+def bounds_rounds(program: Program, scheduler: TrainingObject, window: Window) -> bool:
     """True where the loop that leads to the backward counts its rounds up to what a scheduler of that name is given."""
     loop = loop_leading_to(program, window.backwards[-1].node) if window.backwards else None
     if loop is None:

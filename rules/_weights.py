@@ -15,8 +15,8 @@ from accumlint.tracing.trace import (
     Forward,
     Rescale,
     Run,
-    Thing,
     Trace,
+    TrainingObject,
     Window,
 )
 
@@ -133,7 +133,7 @@ def foreign_divisor(trace: Trace, window: Window) -> int | None:
     return None if divisions(trace, window) in (1, 2) else int(divisor)
 
 
-def _is_half(run: Run, optimizer: Thing) -> bool:
+def _is_half(run: Run, optimizer: TrainingObject) -> bool:
     """True when each micro-batch weighs 1/2N, however long the window of N is."""
     twin = next((o for o in run.optimizers if o.text == optimizer.text), None)
     window = run.steady(twin) if twin is not None else None
@@ -155,7 +155,7 @@ def bypasses(window: Window) -> tuple[Backward, ...]:
     return tuple(b for b in window.backwards if b.accumulating and b.via in ("tensor", "scaler"))
 
 
-def is_scale_free(optimizer: Thing) -> bool:
+def is_scale_free(optimizer: TrainingObject) -> bool:
     """True for Adam and its like, whose update hardly changes when all gradients are multiplied.
 
     A weight decay that is added to the gradient (Adam's, not AdamW's) changes its share in the update.
@@ -166,7 +166,7 @@ def is_scale_free(optimizer: Thing) -> bool:
     return kind != "adadelta" and any(part in kind for part in _SCALE_FREE)
 
 
-def _decays(optimizer: Thing) -> bool:
+def _decays(optimizer: TrainingObject) -> bool:
     """True when the optimizer was built with a weight decay."""
     built = optimizer.node
     decay = built.keyword("weight_decay") if isinstance(built, Call) else None

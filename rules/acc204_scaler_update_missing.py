@@ -8,7 +8,7 @@ from itertools import pairwise
 from accumlint.editing import After, Insert
 from accumlint.reading.program import Program
 from accumlint.rule import Applicability, Claim, Finding, Fix, Observed, Rule, Severity, safe
-from accumlint.tracing.trace import Backward, Run, Step, Thing, Trace, Update, Window
+from accumlint.tracing.trace import Backward, Run, Step, Trace, TrainingObject, Update, Window
 
 from ._calls import receiver_of, taken
 
@@ -110,7 +110,7 @@ class ScalerUpdateMissing(Rule):
                     )
 
 
-def is_the_callers(trace: Trace, scaler: Thing) -> bool:
+def is_the_callers(trace: Trace, scaler: TrainingObject) -> bool:
     """True for a scaler that a function is called with for each micro-batch: its caller may update it."""
     function = trace.entry.function
     given = function.params if function is not None and trace.entry.calls == "microbatch" else ()

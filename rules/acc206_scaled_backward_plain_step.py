@@ -16,7 +16,7 @@ from accumlint.rule import (
     Symptom,
     safe,
 )
-from accumlint.tracing.trace import Backward, Run, Step, Thing, Trace, Update
+from accumlint.tracing.trace import Backward, Run, Step, Trace, TrainingObject, Update
 
 from ._calls import receiver_of, takes_nothing
 
@@ -109,7 +109,7 @@ class ScaledBackwardPlainStep(Rule):
                 )
 
 
-def through(scaler: Thing | None, run: Run, step: Step) -> Iterator[Fix]:
+def through(scaler: TrainingObject | None, run: Run, step: Step) -> Iterator[Fix]:
     """Steps through the scaler, and updates its scale unless that follows anyway."""
     optimizer = receiver_of(step.node)
     if scaler is None or not optimizer or not takes_nothing(step.node):
@@ -122,7 +122,7 @@ def through(scaler: Thing | None, run: Run, step: Step) -> Iterator[Fix]:
         yield safe(f"Step by `{call}`", *verbs)
 
 
-def names_of(scaler: Thing, run: Run) -> list[str]:
+def names_of(scaler: TrainingObject, run: Run) -> list[str]:
     """What the scaler is called where it scales a loss."""
     scaled = (b for b in run.of(Backward) if b.scaler is scaler)
     subjects = (b.subject for b in scaled)

@@ -20,7 +20,16 @@ from accumlint.rule import (
     Symptom,
     safe,
 )
-from accumlint.tracing.trace import Backward, Clip, Run, Skip, Thing, Trace, Unscale, Update
+from accumlint.tracing.trace import (
+    Backward,
+    Clip,
+    Run,
+    Skip,
+    Trace,
+    TrainingObject,
+    Unscale,
+    Update,
+)
 
 from ._calls import receiver_of
 from ._scalers import one_sided_updates
@@ -147,7 +156,7 @@ class NonfiniteGuardSkipsScalerUpdate(Rule):
                 )
 
 
-def update_calls(trace: Trace, skip: Skip, scaler: Thing) -> set[str]:
+def update_calls(trace: Trace, skip: Skip, scaler: TrainingObject) -> set[str]:
     """The scaler's update as it is written elsewhere; none without `unscale_`, which looks for the overflow.
 
     None either where the update stands under a test that the guard does not: there may be no scaler.
@@ -165,7 +174,7 @@ def update_calls(trace: Trace, skip: Skip, scaler: Thing) -> set[str]:
     )
 
 
-def checked_scaler(run: Run, skip: Skip) -> Thing | None:
+def checked_scaler(run: Run, skip: Skip) -> TrainingObject | None:
     """The scaler whose gradients were unscaled or measured in the iteration that the guard leaves, and not updated."""
     begun = max((u.index + 1 for u in run.of(Update) if u.index < skip.index), default=0)
     passed = [e for e in run.events[begun : skip.index] if e.microbatch == skip.microbatch]

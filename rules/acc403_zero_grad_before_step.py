@@ -8,7 +8,7 @@ from accumlint.editing import After
 from accumlint.reading.ir import Call, If, Node, dotted, render, walk
 from accumlint.reading.program import Program
 from accumlint.rule import Applicability, Finding, Observed, Rule, Severity, safe
-from accumlint.tracing.trace import Clear, Rescale, Run, Step, Thing, Trace
+from accumlint.tracing.trace import Clear, Rescale, Run, Step, Trace, TrainingObject
 
 from ._calls import ends_of_update, taken
 
@@ -104,7 +104,7 @@ class ZeroGradBeforeStep(Rule):
                     )
 
 
-def _loses(clear: Clear, optimizer: Thing, run: Run) -> bool:
+def _loses(clear: Clear, optimizer: TrainingObject, run: Run) -> bool:
     """True where something is wiped that no optimizer but this one has applied before."""
     lost = set(clear.wiped)
     for step in run.of(Step):

@@ -9,7 +9,7 @@ from accumlint.editing import After, Move
 from accumlint.reading.ir import Call, If, walk_expr
 from accumlint.reading.program import Program
 from accumlint.rule import Applicability, Finding, Fix, Observed, Rule, Severity, Symptom, safe
-from accumlint.tracing.trace import Add, EpochEnd, Forward, Run, Thing, Trace, Window
+from accumlint.tracing.trace import Add, EpochEnd, Forward, Run, Trace, TrainingObject, Window
 
 from ._boundaries import (
     is_counted_by_the_caller,
@@ -135,7 +135,7 @@ def may_be_a_boundary(program: Program, window: Window) -> bool:
     return any(isinstance(n, Call) for test in tests for n in walk_expr(test))
 
 
-def goes_on_in_one_pass(trace: Trace, optimizer: Thing) -> bool:
+def goes_on_in_one_pass(trace: Trace, optimizer: TrainingObject) -> bool:
     """True where the loop around the backward goes on behind a step, or nobody knows which loop that is."""
     program = trace.program
     for window in trace.main.windows_of(optimizer)[1:]:
@@ -149,7 +149,7 @@ def goes_on_in_one_pass(trace: Trace, optimizer: Thing) -> bool:
     return False
 
 
-def is_divided(run: Run, optimizer: Thing) -> bool:
+def is_divided(run: Run, optimizer: TrainingObject) -> bool:
     """True when the code itself divides each loss by the steps; what is weighed by 0 for now is not there."""
     share = Fraction(1, run.literal or run.steps)
     added = [[c for c in w.contributions if c.weight != 0] for w in run.windows_of(optimizer)]

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from accumlint.reading.ir import Attr, Call, Expr, For, Function, dotted, render, walk
 from accumlint.reading.program import Program
 from accumlint.rule import Claim, Confidence, Finding, Rule, Severity
-from accumlint.tracing.trace import Run, Schedule, Thing, Trace, Window
+from accumlint.tracing.trace import Run, Schedule, Trace, TrainingObject, Window
 
 from ._boundaries import loop_of
 from ._schedules import (
@@ -165,9 +165,9 @@ class ScheduleLengthInMicrobatches(Rule):
                     )
 
 
-def moving_once(run: Run, window: Window) -> Iterator[tuple[Thing, list[Schedule]]]:
+def moving_once(run: Run, window: Window) -> Iterator[tuple[TrainingObject, list[Schedule]]]:
     """The schedulers that move as often as a window's optimizer steps, with their moves."""
-    moves: dict[Thing, list[Schedule]] = {}
+    moves: dict[TrainingObject, list[Schedule]] = {}
     for move in run.of(Schedule):
         moves.setdefault(move.scheduler, []).append(move)
     steps = len(run.windows_of(window.step.optimizer))

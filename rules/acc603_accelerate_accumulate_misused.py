@@ -8,7 +8,16 @@ from fractions import Fraction
 from accumlint.reading.ir import Attr, Call, Name, dotted, render
 from accumlint.reading.program import Program
 from accumlint.rule import Confidence, Finding, Observed, Rule, Severity, Symptom
-from accumlint.tracing.trace import Accumulate, Backward, Event, Forward, Run, Step, Thing, Trace
+from accumlint.tracing.trace import (
+    Accumulate,
+    Backward,
+    Event,
+    Forward,
+    Run,
+    Step,
+    Trace,
+    TrainingObject,
+)
 
 
 class AccelerateAccumulateMisused(Rule):
@@ -169,7 +178,7 @@ def entered_again(run: Run) -> Event | None:
     Two entries for one model, each with a backward of its own, make two micro-batches of one batch.
     """
     open_: list[Accumulate] = []
-    seen: dict[tuple[Thing, int], Accumulate] = {}
+    seen: dict[tuple[TrainingObject, int], Accumulate] = {}
     for event in run.of(Accumulate):
         if event.steps < 2:
             continue

@@ -18,7 +18,7 @@ from accumlint.rule import (
     Symptom,
     safe,
 )
-from accumlint.tracing.trace import Backward, EngineCall, Run, Thing, Trace
+from accumlint.tracing.trace import Backward, EngineCall, Run, Trace, TrainingObject
 
 from ._boundaries import guard_of
 
@@ -132,7 +132,7 @@ def steps_in(guard: Node) -> list[Node]:
     ]
 
 
-def is_rarer(run: Run, engine: Thing) -> bool:
+def is_rarer(run: Run, engine: TrainingObject) -> bool:
     """True when micro-batches that the script does not divide go backward without a call of the engine's step."""
     calls = [c for c in run.of(EngineCall) if c.engine is engine]
     backwards = [b for b in run.of(Backward) if b.via == "engine" and b.subject == calls[0].subject]

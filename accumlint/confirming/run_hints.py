@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from accumlint.reading import frameworks, names
 from accumlint.reading import ir as p
 from accumlint.reading.program import Program
-from accumlint.tracing import name_resolution
+from accumlint.tracing import name_resolver
 from accumlint.tracing import trace as t
 
 
@@ -30,9 +30,9 @@ def roles(events: Iterable[t.Event]) -> dict[str, str]:
     found: dict[str, str] = {}
     for event in events:
         for name in ("model", "optimizer", "scaler", "scheduler"):
-            thing = getattr(event, name, None)
-            if isinstance(thing, t.Thing) and thing.text.replace(".", "").isidentifier():
-                found.setdefault(thing.text, thing.role)
+            told = getattr(event, name, None)
+            if isinstance(told, t.TrainingObject) and told.text.replace(".", "").isidentifier():
+                found.setdefault(told.text, told.role)
     return found
 
 
@@ -115,7 +115,7 @@ def criteria(program: Program) -> dict[str, str]:
 def settings(program: Program) -> dict[str, str]:
     """Names that may be short for an optimizer's and are options: they are asked for what no optimizer has."""
     looked = (n.base for n in program.of(p.Item) if _is_word(n.index))
-    every = (*looked, *name_resolution.asked(program))
+    every = (*looked, *name_resolver.asked(program))
     texts = {p.dotted(n) or "" for n in every if isinstance(n, p.Name | p.Attr)}
     return {text: "settings" for text in texts if text.rpartition(".")[2] in ("opt", "opts")}
 

@@ -164,8 +164,8 @@ def _kind(event: t.Event) -> str:
 def _lane(kind: str, event: t.Event) -> str:
     """The lane of an event where several networks train: with the name of what is stepped, cleared or run."""
     match event:
-        case t.Step(optimizer=thing):
-            return f"{kind} {_short(thing.text)}"
+        case t.Step(optimizer=optimizer):
+            return f"{kind} {_short(optimizer.text)}"
         case t.Clear(subject=text) | t.Schedule(subject=text) if text:
             return f"{kind} {_short(text)}"
         case _:
@@ -202,7 +202,7 @@ def _group(number: int, fate: str, ends: bool) -> Group:
 
 def _fates(run: t.Run, microbatches: Iterable[int]) -> dict[int, str]:
     """What became of each micro-batch's gradient in the whole run."""
-    applied: dict[int, dict[tuple[t.Thing, str], int]] = {}
+    applied: dict[int, dict[tuple[t.TrainingObject, str], int]] = {}
     for step in run.of(t.Step):
         for key in {(c.microbatch, c.network) for c in step.applied}:
             times = applied.setdefault(key[0], {})

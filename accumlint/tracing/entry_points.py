@@ -135,28 +135,30 @@ class EntryCall:
         if owner is not None and (self.entry.owner or function.name in owner.methods):
             concrete = owner if self.entry.owner else self.filled(machine, owner, function)
             self.owner = concrete.name
-            receiver = machine.invoking.construct(
+            receiver = machine.function_calls.construct(
                 ClassValue(concrete, None), [], {"**": Unknown("kwargs")}, function
             )
-            if isinstance(receiver, Object) and receiver.thing is None:
+            if isinstance(receiver, Object) and receiver.traced is None:
                 receiver.text = "self"
             if isinstance(receiver, Object):
-                above = machine.invoking.lineage(concrete)
+                above = machine.function_calls.lineage(concrete)
                 methods = [m for cls in above for m in cls.methods.values()]
                 _forget_unset(receiver, methods, function)
-                _forget_empty(receiver, methods, function, machine.elsewhere.borders.graph)
+                _forget_empty(receiver, methods, function, machine.cross_file.borders.graph)
             if self.entry.owner:
-                closure = machine.invoking.find_method(concrete, function.name)
+                closure = machine.function_calls.find_method(concrete, function.name)
         self.train(machine, closure or Closure(function, None, owner), receiver, function)
 
     def filled(self, machine: Machine, owner: p.Class, function: p.Function) -> p.Class:
         """The class whose instance runs a method: the first that fills in what its owner leaves to others."""
         hollow = {name for name, method in owner.methods.items() if _is_hollow(method)}
-        missing = machine.elsewhere.borders.graph.left_to_heirs(machine.invoking.lineage(owner))
+        missing = machine.cross_file.borders.graph.left_to_heirs(
+            machine.function_calls.lineage(owner)
+        )
         for cls in machine.program.classes.values() if hollow or missing else ():
             if function.name in cls.methods:
                 continue
-            _, *above = machine.invoking.lineage(cls)
+            _, *above = machine.function_calls.lineage(cls)
             given = hollow & cls.methods.keys() or any(
                 missing & c.methods.keys() for c in (cls, *above)
             )
@@ -169,10 +171,12 @@ class EntryCall:
         owner = machine.program.classes.get(maker.owner) if maker.owner else None
         receiver: Value = None
         if owner is not None and maker.name in owner.methods:
-            receiver = machine.invoking.construct(
+            receiver = machine.function_calls.construct(
                 ClassValue(owner, None), [], {"**": Unknown("kwargs")}, maker
             )
-        machine.invoking.invoke(Closure(maker, None, owner), [], {"**": None}, receiver, maker)
+        machine.function_calls.invoke(
+            Closure(maker, None, owner), [], {"**": None}, receiver, maker
+        )
         closure = machine.captured.get(function)
         if closure is not None:
             self.train(machine, closure, None, function)
@@ -192,7 +196,7 @@ class EntryCall:
             nested = any(
                 isinstance(n, p.For | p.While)
                 and n in machine.relevance.backwards
-                and machine.rounds.holds_loop(n)
+                and machine.trip_counts.holds_loop(n)
                 for n in p.walk(function.body)
             )
             run_through(machine, closure, receiver, function)
@@ -201,8 +205,8 @@ class EntryCall:
                 run_through(machine, closure, receiver, function)
             return
         # What calls it is another's method of that name, where it calls that: `model.train_step(batch)`.
-        around = machine.elsewhere.borders.graph.callers(machine.program.functions, function)
-        if machine.rounds.has_training_loop(function.body, around):
+        around = machine.cross_file.borders.graph.callers(machine.program.functions, function)
+        if machine.trip_counts.has_training_loop(function.body, around):
             run_through(machine, closure, receiver, function)
             if machine.state.by_epochs:
                 self.calls = "twice"

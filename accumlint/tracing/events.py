@@ -18,7 +18,7 @@ PICKED = "picked by"
 
 
 @frozen(eq=False)
-class Thing:
+class TrainingObject:
     """An object with a role in training: one optimizer, one model, one scaler …
 
     `role` is the field's word ("model", "optimizer", "scaler", "scheduler", "accelerator", "engine", "fabric" …),
@@ -111,7 +111,7 @@ class Forward(Event):
     `bypassed`: called as `wrapped.module(...)` or through the unwrapped model although a wrapper exists.
     """
 
-    model: Thing
+    model: TrainingObject
     armed: bool | None
     bypassed: bool
     wrapper: str
@@ -137,7 +137,7 @@ class Backward(Event):
     retains_graph: bool = False
     lost: bool = False
     divided: int | None = 1
-    scaler: Thing | None = None
+    scaler: TrainingObject | None = None
     forwards: tuple[Forward, ...] = field(default=(), repr=False)
     autocast: bool = False
 
@@ -170,8 +170,8 @@ class NoSync(Event):
 
 @frozen(eq=False)
 class Unscale(Event):
-    scaler: Thing
-    optimizer: Thing | None
+    scaler: TrainingObject
+    optimizer: TrainingObject | None
     pending: tuple[Contribution, ...]
 
 
@@ -222,9 +222,9 @@ class Step(Event):
     nothing of its own and holds nothing of another's.
     """
 
-    optimizer: Thing
+    optimizer: TrainingObject
     applied: tuple[Contribution, ...]
-    scaler: Thing | None
+    scaler: TrainingObject | None
     scaled: bool
     owned: bool
     gated: bool = False
@@ -232,14 +232,14 @@ class Step(Event):
 
 @frozen(eq=False)
 class Update(Event):
-    scaler: Thing
+    scaler: TrainingObject
 
 
 @frozen(eq=False)
 class Clear(Event):
     """Gradients set to zero or None. `wiped` had not been applied by any step yet."""
 
-    optimizer: Thing | None
+    optimizer: TrainingObject | None
     wiped: tuple[Contribution, ...]
     applied: tuple[Contribution, ...]
 
@@ -251,7 +251,7 @@ class Schedule(Event):
     `placed`: the call says where the schedule shall be, so that it does not count the calls.
     """
 
-    scheduler: Thing
+    scheduler: TrainingObject
     gated: bool
     per_epoch: bool
     placed: bool
@@ -268,7 +268,7 @@ class Average(Event):
 class Accumulate(Event):
     """`accelerator.accumulate` entered (`entered`) or left. `steps` are those that Accelerate was given."""
 
-    accelerator: Thing
+    accelerator: TrainingObject
     steps: int
     entered: bool
 
@@ -277,7 +277,7 @@ class Accumulate(Event):
 class EngineCall(Event):
     """A call of DeepSpeed's `engine.step()`, whether it steps or only counts. `steps` as configured, None unknown."""
 
-    engine: Thing
+    engine: TrainingObject
     steps: int | None
 
 

@@ -48,7 +48,7 @@ def _number(value: Value) -> Value:
     match value:
         case Method(path=text):
             return Unknown(text)
-        case Object(text=text, thing=None, cls=None, networks=networks):
+        case Object(text=text, traced=None, cls=None, networks=networks):
             return Unknown(text, networks=networks)
         case _:
             return value
@@ -90,17 +90,17 @@ class Expressions:
         names = self.machine.home.frame.names
         if name in names:
             return names[name]
-        return self.machine.naming.free(name, node)
+        return self.machine.resolver.free(name, node)
 
     def _attr(self, node: p.Attr) -> Value:
         base = self.eval(node.base)
-        found = self.machine.members.attribute(base, node.name, node)
+        found = self.machine.attributes.attribute(base, node.name, node)
         # A framework's object tells its own number.
         framework = isinstance(base, Object) and base.role
-        return found if framework else self.machine.naming.size(found, p.dotted(node))
+        return found if framework else self.machine.resolver.size(found, p.dotted(node))
 
     def _call(self, node: p.Call) -> Value:
-        return self.machine.calling.call(node)
+        return self.machine.dispatch.call(node)
 
     def _binary(self, node: p.Binary) -> Value:
         left, right = self.eval(node.left), self.eval(node.right)
@@ -114,7 +114,7 @@ class Expressions:
         """`left op right`: exact on numbers, linear on losses, unknown elsewhere."""
         if isinstance(left, Number) and isinstance(right, Number):
             if op == "%" and right and isinstance(right, int) and isinstance(left, int):
-                self.machine.naming.modulus(right)
+                self.machine.resolver.modulus(right)
             return on_numbers(op, left, right)
         if isinstance(left, list | tuple | str) and op in "+*%":
             return on_sequences(op, left, right, node)
@@ -273,8 +273,8 @@ class Expressions:
         return self.eval(node.body if known else node.orelse)
 
     def _item(self, node: p.Item) -> Value:
-        found = self.machine.members.item(self.eval(node.base), self.eval(node.index), node)
-        return self.machine.naming.size(found, p.dotted(node))
+        found = self.machine.attributes.item(self.eval(node.base), self.eval(node.index), node)
+        return self.machine.resolver.size(found, p.dotted(node))
 
     def _slice(self, node: p.Slice) -> Value:
         bounds = [
@@ -325,7 +325,7 @@ class Expressions:
         if len(node.clauses) > 1 or tests or not isinstance(iterable, p.Name | p.Attr):
             return None
         source = self.eval(iterable)
-        return source if self.machine.iterating.is_loader(source) else None
+        return source if self.machine.iteration.is_loader(source) else None
 
     def _expression(self, node: p.Comprehension, source: Value) -> Lazy:
         """A generator expression over a loader, which gives a batch when it is asked for one."""
@@ -388,7 +388,7 @@ class Expressions:
         if frame is None or frame.on_yield is None:
             return None
         if node.delegates:
-            self.machine.iterating.stream(value, frame.driver or node).drive(frame.on_yield)
+            self.machine.iteration.stream(value, frame.driver or node).drive(frame.on_yield)
         else:
             frame.on_yield(value)
         return None

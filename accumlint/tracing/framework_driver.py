@@ -27,9 +27,11 @@ _DATA = (
 
 def run_through(machine: Machine, closure: Closure, receiver: Value, function: p.Function) -> None:
     """A function that trains runs once, to its end where it hands out how far it is (`yield`)."""
-    made = machine.invoking.invoke(closure, [], {"**": None}, receiver, function)
+    made = machine.function_calls.invoke(closure, [], {"**": None}, receiver, function)
     if isinstance(made, Lazy) and made.kind == "generator" and made.closure is not None:
-        machine.invoking.run_generator(made.closure, [], made.kwargs, lambda _: None, function)
+        machine.function_calls.run_generator(
+            made.closure, [], made.kwargs, lambda _: None, function
+        )
 
 
 def repeat(
@@ -56,10 +58,10 @@ def repeat(
         machine.state.epoch += loop.loader and number == 0
         machine.state.last.append(loop.loader and number + 1 == epoch)
         loop.index += 1
-        iterations = machine.elsewhere.borders.graph.iterations
+        iterations = machine.cross_file.borders.graph.iterations
         machine.symbols.update(dict.fromkeys(iterations, number + 1))
         kwargs = trainer.given(number) if trainer else _given(machine, function, number, numbered)
-        value = machine.invoking.invoke(closure, [], kwargs, receiver, function)
+        value = machine.function_calls.invoke(closure, [], kwargs, receiver, function)
         if trainer is not None:
             trainer.proceed(value, number, last=number + 1 == epoch)
         if machine.state.last.pop():
@@ -71,7 +73,7 @@ def _given(machine: Machine, function: p.Function, number: int, numbered: str) -
     """What a framework gives a step for the `number`th micro-batch: new data, and the number in `numbered`."""
     kwargs: dict[str, Value] = {"**": None}
     batch = machine.fetch()
-    known = (*machine.elsewhere.borders.graph.guarding, *machine.elsewhere.guarding)
+    known = (*machine.cross_file.borders.graph.guarding, *machine.cross_file.guarding)
     ending = ending_flags(function, known, machine.relevance)
     for param in function.params:
         if param.name in ("self", "cls") or param.star:
@@ -85,13 +87,13 @@ def _given(machine: Machine, function: p.Function, number: int, numbered: str) -
         elif param.name in ending:
             kwargs[param.name] = (number + 1) % machine.scenario.steps == 0
         elif (
-            not machine.naming.role(param.name)
-            and not machine.naming.is_steps(param.name)
+            not machine.resolver.role(param.name)
+            and not machine.resolver.is_steps(param.name)
             and _is_data(low)
         ):
             given = Unknown(param.name, frozenset({batch}))
             # Whoever made a loss that is handed in may have divided it.
-            given.loss = given.lost = machine.naming.roles.is_loss(param.name)
+            given.loss = given.lost = machine.resolver.roles.is_loss(param.name)
             kwargs[param.name] = given
     return kwargs
 
@@ -145,9 +147,9 @@ def _guarding(function: p.Function, slice_: Relevance) -> frozenset[str]:
 def _end_epoch(machine: Machine, closure: Closure, receiver: Value, length: int) -> None:
     """The end of a pass over the data, with what the module does there itself."""
     for name in ("on_train_epoch_end", "training_epoch_end"):
-        hook = machine.invoking.find_method(closure.owner, name) if closure.owner else None
+        hook = machine.function_calls.find_method(closure.owner, name) if closure.owner else None
         if hook is not None:
-            machine.invoking.invoke(hook, [], {"**": None}, receiver, hook.function)
+            machine.function_calls.invoke(hook, [], {"**": None}, receiver, hook.function)
     stamp = machine.stamp(closure.function, closure.function.name)
     machine.emit(t.EpochEnd(*stamp, machine.state.ledger.pending(), length))
 
@@ -161,7 +163,7 @@ def _batch_number(machine: Machine, closure: Closure) -> str:
     function, owner = closure.function, closure.owner
     if function.name != "training_step" or owner is None:
         return ""
-    module = "LightningModule" in machine.invoking.all_bases(owner)
+    module = "LightningModule" in machine.function_calls.all_bases(owner)
     return batch_number(function) if module else ""
 
 
@@ -177,7 +179,7 @@ def runs_once(function: p.Function, machine: Machine) -> bool:
         return True
     if any(call.endswith(_SETTING_UP) for call in function.calls):
         return True
-    made = {o.thing.node for o in machine.state.ledger.optimizers if o.thing and o.thing.certain}
+    made = {o.traced.node for o in machine.state.ledger.optimizers if o.traced and o.traced.certain}
     return any(node in made for node in p.walk(function.body))
 
 
@@ -187,10 +189,10 @@ def counted_by_callers(machine: Machine, closure: Closure, function: p.Function)
     Either where its class or a subclass calls it, by way of other methods too, or by a method that is there for whoever
     calls both.
     """
-    lineage = machine.invoking.lineage(closure.owner) if closure.owner else []
+    lineage = machine.function_calls.lineage(closure.owner) if closure.owner else []
     heirs = (c for c in machine.program.classes.values() if closure.owner in _above(machine, c))
     methods = [m for cls in dict.fromkeys((*lineage, *heirs)) for m in cls.methods.values()]
-    graph = machine.elsewhere.borders.graph
+    graph = machine.cross_file.borders.graph
     calling = graph.callers(methods, function)
     alone = (m for m in methods if not graph.named(key(m)) and m is not function)
     beside = {m for m in alone if not loops(m, machine.relevance)}
@@ -204,7 +206,7 @@ def counted_by_callers(machine: Machine, closure: Closure, function: p.Function)
 
 def _above(machine: Machine, cls: p.Class) -> list[p.Class]:
     """The classes that a class inherits from."""
-    return machine.invoking.lineage(cls)[1:]
+    return machine.function_calls.lineage(cls)[1:]
 
 
 def loops(function: p.Function, slice_: Relevance) -> bool:

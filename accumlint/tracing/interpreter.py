@@ -16,26 +16,26 @@ from accumlint.reading import names
 from accumlint.reading.gradient_slice import Relevance
 from accumlint.reading.program import Program
 from accumlint.tracing import trace as t
-from accumlint.tracing.attributes import Members
+from accumlint.tracing.attributes import Attributes
 from accumlint.tracing.budget import Budget
 from accumlint.tracing.calls.borders import Borders
-from accumlint.tracing.calls.cross_file import Elsewhere
-from accumlint.tracing.calls.dispatch import Calling
-from accumlint.tracing.calls.functions import Invoking
-from accumlint.tracing.calls.opaque import Unfollowed
+from accumlint.tracing.calls.cross_file import CrossFile
+from accumlint.tracing.calls.dispatch import Dispatch
+from accumlint.tracing.calls.functions import FunctionCalls
+from accumlint.tracing.calls.opaque import OpaqueCalls
 from accumlint.tracing.control.exceptions import Exceptions
 from accumlint.tracing.control.exits import Leave
 from accumlint.tracing.control.guards import Guards
-from accumlint.tracing.control.iteration import Iterating
-from accumlint.tracing.control.trip_counts import Rounds
+from accumlint.tracing.control.iteration import Iteration
+from accumlint.tracing.control.trip_counts import TripCounts
 from accumlint.tracing.expressions import Expressions
 from accumlint.tracing.gradients.engines import Engines
 from accumlint.tracing.gradients.losses import Losses
-from accumlint.tracing.gradients.sync_contexts import Syncing
+from accumlint.tracing.gradients.sync_contexts import SyncContexts
 from accumlint.tracing.gradients.tensor_arithmetic import Tensors
-from accumlint.tracing.gradients.updates import Updating
-from accumlint.tracing.name_resolution import Naming
-from accumlint.tracing.objects import Things
+from accumlint.tracing.gradients.updates import Updates
+from accumlint.tracing.name_resolver import NameResolver
+from accumlint.tracing.objects import Objects
 from accumlint.tracing.running_totals import Totals
 from accumlint.tracing.state import MAX_NODES, MAX_ROUNDS, Loop, Scenario
 from accumlint.tracing.timeline import Timeline
@@ -79,22 +79,22 @@ class Machine(Timeline):
         self.expressions = Expressions(self)
         self.eval = self.expressions.eval
         self.guards = Guards(self, borders.weighing)
-        self.iterating = Iterating(self)
-        self.rounds = Rounds(self)
-        self.naming = Naming(self)
+        self.iteration = Iteration(self)
+        self.trip_counts = TripCounts(self)
+        self.resolver = NameResolver(self)
         self.totals = Totals(self, self.store)
-        self.members = Members(self)
-        self.calling = Calling(self)
-        self.unfollowed = Unfollowed(self)
-        self.invoking = Invoking(self)
-        self.elsewhere = Elsewhere(self, borders)
+        self.attributes = Attributes(self)
+        self.dispatch = Dispatch(self)
+        self.opaque_calls = OpaqueCalls(self)
+        self.function_calls = FunctionCalls(self)
+        self.cross_file = CrossFile(self, borders)
         # … and training's.
         self.tensors = Tensors(self)
         self.losses = Losses(self)
-        self.updating = Updating(self)
+        self.updates = Updates(self)
         self.engines = Engines(self)
-        self.syncing = Syncing(self)
-        self.things = Things(self)
+        self.sync_contexts = SyncContexts(self)
+        self.objects = Objects(self)
 
     @property
     def home(self) -> Home:
@@ -107,8 +107,8 @@ class Machine(Timeline):
         return self.relevance.ignores or self.program.data_ignores
 
     def emit(self, event: t.Event) -> None:
-        if self.elsewhere.hears(event):
-            self.elsewhere.lead(event.node)
+        if self.cross_file.hears(event):
+            self.cross_file.lead(event.node)
             super().emit(event)
 
     # Statements
@@ -128,7 +128,7 @@ class Machine(Timeline):
     def _assign(self, node: p.Assign) -> str | None:
         value = self.eval(node.value)
         if node.annotation:
-            value = self.invoking.annotated(value, node.annotation, self.home.source, node)
+            value = self.function_calls.annotated(value, node.annotation, self.home.source, node)
         for target in node.targets:
             self.bind(target, value, node)
         return None
@@ -136,21 +136,21 @@ class Machine(Timeline):
     def bind(self, target: p.Expr, value: Value, node: p.Node) -> None:
         match target:
             case p.Name(id=name):
-                self.store(name, self.naming.named(name, name, value, node))
+                self.store(name, self.resolver.named(name, name, value, node))
                 self.totals.assigned(target, value, node)
             case p.Attr(base=base, name=name):
                 receiver = self.eval(base)
-                value = self.naming.named(name, p.dotted(target), value, node)
-                self.members.set_attribute(receiver, name, value, node, p.dotted(target))
+                value = self.resolver.named(name, p.dotted(target), value, node)
+                self.attributes.set_attribute(receiver, name, value, node, p.dotted(target))
                 self.totals.assigned(target, value, node)
             case p.Item(base=base, index=index):
                 holder = self.eval(base)
                 made = self.program.assigned.get(p.dotted(base), ())
                 self.totals.put(p.dotted(base), holder, value, made, node)
-                self.members.set_item(holder, self.eval(index), value)
+                self.attributes.set_item(holder, self.eval(index), value)
             case p.Sequence(items=items):
                 for item, part in zip(
-                    items, self.members.unpacked(value, items, node), strict=True
+                    items, self.attributes.unpacked(value, items, node), strict=True
                 ):
                     self.bind(item.value if isinstance(item, p.Star) else item, part, node)
             case p.Star(value=inner):
@@ -181,7 +181,7 @@ class Machine(Timeline):
         new = self.expressions.arithmetic(node.op, old, value, node)
         if node.op in ("+", "-") and isinstance(new, Unknown):
             new = self.totals.added(target, old, value, new, node)
-        if self.updating.gradient_changed(node.target, old, node.op, value, node):
+        if self.updates.gradient_changed(node.target, old, node.op, value, node):
             return None
         if isinstance(old, Unknown) and old.networks and not old.parameters:
             # It works in place: what other names have of the same tensor changes, too.
@@ -217,7 +217,7 @@ class Machine(Timeline):
 
     def _for(self, node: p.For) -> str | None:
         iterable = self.eval(node.iterable)
-        stream = self.iterating.stream(iterable, self._driver(node))
+        stream = self.iteration.stream(iterable, self._driver(node))
         training = node in self.relevance.backwards
         loop = Loop(node, 1, stream.loader and training, stream.rounds)
         state = self.state
@@ -268,11 +268,11 @@ class Machine(Timeline):
     def _while(self, node: p.While) -> str | None:
         loop = Loop(node, 0, False)
         self.state.loops.append(loop)
-        limit = self.rounds.taken(node)
+        limit = self.trip_counts.taken(node)
         begun = len(self.state.events)
         try:
             while True:
-                if loop.index == limit and limit < 24 and self.rounds.unfinished(node, begun):
+                if loop.index == limit and limit < 24 and self.trip_counts.unfinished(node, begun):
                     limit += 1
                 value = self.eval(node.test)
                 known = self.guards.known_truth(value)
@@ -312,7 +312,7 @@ class Machine(Timeline):
         if position == len(node.items):
             return self.block(node.body)
         expression, target = node.items[position]
-        context = self.syncing.context(self.eval(expression), expression)
+        context = self.sync_contexts.context(self.eval(expression), expression)
         if context.generator is not None:
             signals: list[str | None] = []
 
@@ -327,7 +327,9 @@ class Machine(Timeline):
                     self.frame = saved
 
             here = self.frame
-            self.invoking.run_generator(context.generator, context.args, context.kwargs, body, node)
+            self.function_calls.run_generator(
+                context.generator, context.args, context.kwargs, body, node
+            )
             return signals[0] if signals else self._entered(node, position + 1)
         value = context.enter(expression) if context.enter is not None else None
         if target is not None:
@@ -358,7 +360,7 @@ class Machine(Timeline):
 
     def _import(self, node: p.Import) -> str | None:
         for name, path in node.names:
-            self.store(name, self.naming.imported(path))
+            self.store(name, self.resolver.imported(path))
         return None
 
     def _function(self, node: p.Function) -> str | None:
@@ -385,7 +387,7 @@ class Machine(Timeline):
                 raise Leave("break")
 
         with suppress(Leave):
-            self.iterating.stream(value, None).drive(take)
+            self.iteration.stream(value, None).drive(take)
         return found
 
 

@@ -14,7 +14,7 @@ from accumlint.tracing.values import Lazy, Object, Unknown, Value
 if TYPE_CHECKING:
     from accumlint.tracing.interpreter import Machine
 
-# A role's methods: the thing, the method's name, the arguments, the call; whether it was known, and what it gives.
+# A role's methods: the object, the method's name, the arguments, the call; whether it was known, and what it gives.
 _Handler: TypeAlias = Callable[
     [Object, str, list[Value], dict[str, Value], p.Node], tuple[bool, Value]
 ]
@@ -48,16 +48,16 @@ _QUIET_METHODS = frozenset(
 )  # fmt: skip
 
 
-class Things:
-    """Makes things with roles, and passes on what they are asked to do."""
+class Objects:
+    """Makes objects with roles, and passes on what they are asked to do."""
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
-        updating, engines = machine.updating, machine.engines
+        updates, engines = machine.updates, machine.engines
         self._handlers: dict[str, _Handler] = {
-            "optimizer": updating.optimizer_method,
-            "scaler": updating.scaler_method,
-            "scheduler": updating.scheduler_method,
+            "optimizer": updates.optimizer_method,
+            "scaler": updates.scaler_method,
+            "scheduler": updates.scheduler_method,
             "model": self.model_method,
             "engine": engines.engine_method,
             "fabric": engines.fabric_method,
@@ -69,25 +69,25 @@ class Things:
     # Making
 
     def symbol(self, role: str, text: str, node: p.Node) -> Object:
-        """A thing known by its name alone; the same name is the same thing."""
+        """An object known by its name alone; the same name is the same object."""
         machine = self.machine
         known = machine.symbols.get(text)
         if isinstance(known, Object) and known.role == role:
             return known
         networks = frozenset({text}) if role == "model" else frozenset[str]()
-        found = Object(text, t.Thing(role, text, "", node, False), networks=networks)
+        found = Object(text, t.TrainingObject(role, text, "", node, False), networks=networks)
         machine.symbols[text] = found
         return found
 
     def made(
         self, role: str, text: str, kind: str, networks: frozenset[str], node: p.Node
     ) -> Object:
-        """A thing seen being built."""
+        """An object seen being built."""
         text = text or role
         if role == "model" and not networks:
             networks = frozenset({self._fresh(text)})
-        self.machine.elsewhere.lead(node)
-        return Object(text, t.Thing(role, text, kind, node, True), networks=networks)
+        self.machine.cross_file.lead(node)
+        return Object(text, t.TrainingObject(role, text, kind, node, True), networks=networks)
 
     def _fresh(self, name: str) -> str:
         """A network's name that no other network of this run has."""
@@ -100,11 +100,13 @@ class Things:
         return Object(text, None, networks=model.networks, wrapper=model.wrapper, inner=None)
 
     def rename(self, value: Object, path: str) -> None:
-        """A thing takes the first name that it is given."""
-        thing = value.thing
-        assert thing is not None
-        if thing.certain and value.text == thing.role and not value.used:
-            value.thing = t.Thing(thing.role, path, thing.kind, thing.node, thing.certain)
+        """An object takes the first name that it is given."""
+        traced = value.traced
+        assert traced is not None
+        if traced.certain and value.text == traced.role and not value.used:
+            value.traced = t.TrainingObject(
+                traced.role, path, traced.kind, traced.node, traced.certain
+            )
             value.text = path
             value.used = True
 
@@ -127,21 +129,27 @@ class Things:
             role = ""
         if not role:
             return Object(cls.name, None, cls)
-        self.machine.elsewhere.lead(node)
+        self.machine.cross_file.lead(node)
         networks = frozenset({self._fresh(cls.name)}) if role == "model" else self.networks_of(args)
         inner = next((a for a in args if isinstance(a, Object) and a.role == "model"), None)
         if role == "model" and inner is not None:
             networks = networks | inner.networks
-        return Object(role, t.Thing(role, role, cls.name, node, True), cls, networks=networks)
+        return Object(
+            role, t.TrainingObject(role, role, cls.name, node, True), cls, networks=networks
+        )
 
     def told_a_model(self, value: Object, name: str, node: p.Node) -> None:
         """An instance called a model, of a class that works out a loss and whose bases are not read to the end."""
-        invoking, elsewhere, cls = self.machine.invoking, self.machine.elsewhere, value.cls
-        if cls is None or value.networks or not invoking.works_out_a_loss(cls):
+        function_calls, cross_file, cls = (
+            self.machine.function_calls,
+            self.machine.cross_file,
+            value.cls,
+        )
+        if cls is None or value.networks or not function_calls.works_out_a_loss(cls):
             return
-        read = (elsewhere.cls(b, c.source) for c in invoking.lineage(cls) for b in c.bases)
-        if None in read and not any(map(elsewhere.trains, cls.methods.values())):
-            value.thing = t.Thing("model", name, cls.name, node, True)
+        read = (cross_file.cls(b, c.source) for c in function_calls.lineage(cls) for b in c.bases)
+        if None in read and not any(map(cross_file.trains, cls.methods.values())):
+            value.traced = t.TrainingObject("model", name, cls.name, node, True)
             value.networks = frozenset({self._fresh(cls.name)})
 
     def networks_of(self, values: Iterable[Value]) -> frozenset[str]:
@@ -193,7 +201,7 @@ class Things:
         text = f"{base.text}.module"
         found = self.machine.symbols.get(text)
         if not isinstance(found, Object):
-            found = Object(text, base.thing, networks=base.networks)
+            found = Object(text, base.traced, networks=base.networks)
             self.machine.symbols[text] = found
         return found
 
@@ -210,7 +218,7 @@ class Things:
         if isinstance(index, str):
             if f"[{index!r}]" in base.attributes:
                 return base.attributes[f"[{index!r}]"]
-            return self.machine.naming.symbol(f"{base.text}[{index!r}]", index, node)
+            return self.machine.resolver.symbol(f"{base.text}[{index!r}]", index, node)
         return Unknown(f"{base.text}[…]")
 
     # Methods
@@ -218,7 +226,7 @@ class Things:
     def method(
         self, base: Object, name: str, args: list[Value], kwargs: dict[str, Value], node: p.Node
     ) -> tuple[bool, Value]:
-        """What a thing's method does; the first part tells whether it was known."""
+        """What a method of an object does; the first part tells whether it was known."""
         handler = self._handlers.get(base.role)
         if handler is None:
             if base.networks:
@@ -229,25 +237,27 @@ class Things:
     def model_method(
         self, base: Object, name: str, args: list[Value], kwargs: dict[str, Value], node: p.Node
     ) -> tuple[bool, Value]:
-        if base.cls is not None and "LightningModule" in self.machine.invoking.all_bases(base.cls):
+        if base.cls is not None and "LightningModule" in self.machine.function_calls.all_bases(
+            base.cls
+        ):
             special = self.machine.engines.framework_method(base, name, args, kwargs, node)
             if special is not None:
                 return True, special[0]
         match name:
             case _ if names.is_clearing(name):
-                self.machine.updating.wipe(base, node)
+                self.machine.updates.wipe(base, node)
                 return True, None
             case _ if name in _PARAMETERS:
                 text = f"{base.text}.{name}()"
                 return True, Unknown(text, networks=base.networks, parameters=True)
             case "no_sync":
-                return True, self.machine.syncing.no_sync(base, node)
+                return True, self.machine.sync_contexts.no_sync(base, node)
             case "set_requires_gradient_sync":
                 on = args[0] if args else kwargs.get("requires_gradient_sync")
-                self.machine.syncing.sync_flag(base, on, node, base.text)
+                self.machine.sync_contexts.sync_flag(base, on, node, base.text)
                 return True, None
             case "clip_grad_norm_" | "clip_grad_norm":
-                self.machine.updating.clip([base], "fsdp", node, base.text)
+                self.machine.updates.clip([base], "fsdp", node, base.text)
                 return True, Unknown("norm")
             case "backward" | "manual_backward":
                 loss = args[0] if args else None
@@ -261,7 +271,7 @@ class Things:
             case _ if name in _OF_ITSELF:
                 return True, base
             case "forward" | "__call__":
-                own = self.machine.invoking.method_of(base.inner or base, "forward")
+                own = self.machine.function_calls.method_of(base.inner or base, "forward")
                 return True, self.machine.losses.forward(base, args, kwargs, node, own)
             case "items" | "values" | "keys":
                 # A dictionary of modules, whose name tells of one.
@@ -281,7 +291,7 @@ class Things:
                 return False, None
             case _:
                 models = [a for a in args if isinstance(a, Object) and a.role == "model"]
-                by_name = base.thing is None or not base.thing.certain
+                by_name = base.traced is None or not base.traced.certain
                 # What reads like a model and gets one (`diffusion.training_losses(model, x, t)`) only calls it.
                 model = models[0] if models and by_name else base
                 rest = [a for a in args if a is not model]
@@ -293,14 +303,14 @@ class Things:
         if name in ("to", "cuda", "train", "eval", "half", "float"):
             return True, base
         if name in ("forward", "__call__"):
-            return True, self.machine.calling.call_object(base, args, kwargs, node)
+            return True, self.machine.dispatch.call_object(base, args, kwargs, node)
         return False, None
 
     def _loader_method(
         self, base: Object, name: str, args: list[Value], kwargs: dict[str, Value], node: p.Node
     ) -> tuple[bool, Value]:
         if "batch" in name or name in ("next", "__next__", "sample", "get", "next_batch", "fetch"):
-            return True, self.machine.iterating.fetched(base, None)
+            return True, self.machine.iteration.fetched(base, None)
         return True, Unknown(f"{base.text}.{name}(…)")
 
     def received(self, args: list[Value], kwargs: dict[str, Value]) -> set[str]:
@@ -315,10 +325,10 @@ class Things:
                 found.add("gradients")
         return found
 
-    def thing(self, value: Object) -> t.Thing:
-        if value.thing is None:
-            value.thing = t.Thing("", value.text, "", self.machine.program.body[0], False)
-        return value.thing
+    def traced(self, value: Object) -> t.TrainingObject:
+        if value.traced is None:
+            value.traced = t.TrainingObject("", value.text, "", self.machine.program.body[0], False)
+        return value.traced
 
 
 def skips_steps(cls: p.Class) -> bool:

@@ -192,7 +192,7 @@ class Paths:
         self.nodes += state.nodes
         self.budget.spend(
             state.nodes
-            + machine.elsewhere.spent
+            + machine.cross_file.spent
             + STEPS_OF_EVENT * len(state.events)
             + state.ledger.looked // LOOKS_OF_STEP
             + STEPS_OF_TOLD * state.ledger.told

@@ -37,14 +37,16 @@ class Totals:
                 self.timeline.emit(t.Reset(*self.timeline.stamp(node, total), total))
         if text in self.totals and isinstance(value, Number):
             self.timeline.emit(t.Reset(*self.timeline.stamp(node, text), text))
-        self.begun[text] = self.timeline.iteration()
+        self.begun[text] = self.timeline.loop_position()
 
     def added(self, target: str, old: Value, value: Value, new: Unknown, node: p.Node) -> Value:
         """`target += value`: a running total, unless it was begun in this very iteration."""
         timeline = self.timeline
         if not isinstance(value, Unknown) or not timeline.state.loops:
             return new
-        if self.begun.get(target) == timeline.iteration() or not isinstance(old, Number | Unknown):
+        if self.begun.get(target) == timeline.loop_position() or not isinstance(
+            old, Number | Unknown
+        ):
             return new
         if not value.batches and not value.loss and not value.networks:
             return new
@@ -72,7 +74,7 @@ class Totals:
 
 
 def _is_part(value: Unknown) -> bool:
-    """True for one of several things that a call gave which was not followed, unless it is a model's own."""
+    """True for one of several values that a call gave which was not followed, unless it is a model's own."""
     call, found, _ = value.text.partition("(…)[")
     return bool(found) and not any(f.subject == call for f in value.forwards)
 

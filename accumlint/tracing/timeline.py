@@ -28,7 +28,7 @@ class Timeline:
         """The fields that every event begins with."""
         return (node, len(self.state.events), self.state.current, self.state.epoch, subject)
 
-    def iteration(self) -> tuple[object, ...]:
+    def loop_position(self) -> tuple[object, ...]:
         """What tells this pass through the innermost loops from any other."""
         self.state.nodes += len(self.state.loops) // LOOKS_OF_STEP
         return (*((loop.node, loop.index) for loop in self.state.loops), self.state.epoch)
@@ -42,7 +42,7 @@ class Timeline:
         if state.inside and parent is not None:
             return parent
         state.serial += 1
-        here = (self.iteration(), source)
+        here = (self.loop_position(), source)
         state.fetched[here] = number = state.fetched.get(here, 0) + 1
         return Batch(state.serial, parent, (here[0], number))
 

@@ -24,14 +24,51 @@ from accumlint.reading.program import Program
 from accumlint.tracing.events import (
     ELEMENTS, FIXED, MARKED, OF_A_MODEL, OVER_RANKS, PICKED, Accumulate, Add, Average, Backward, Clear, Clip,
     Contribution, Divisor, EngineCall, EpochEnd, Event, Forward, NoSync, Norm, Put, Read, Reduce, Report, Rescale,
-    Reset, Schedule, Share, Skip, SkippedStep, Step, SyncFlag, Thing, Unread, Unscale, Update,
+    Reset, Schedule, Share, Skip, SkippedStep, Step, SyncFlag, TrainingObject, Unread, Unscale, Update,
 )  # fmt: skip
 
 __all__ = [
-    "ELEMENTS", "FIXED", "MARKED", "OF_A_MODEL", "OVER_RANKS", "PICKED", "Accumulate", "Add", "Average", "Backward",
-    "Clear", "Clip", "Contribution", "Divisor", "EngineCall", "Entry", "EpochEnd", "Event", "Forward", "NoSync",
-    "Norm", "Put", "Read", "Reduce", "Report", "Rescale", "Reset", "Run", "Schedule", "Share", "Skip",
-    "SkippedStep", "Step", "SyncFlag", "Tail", "Thing", "Trace", "Unread", "Unscale", "Update", "Window",
+    "ELEMENTS",
+    "FIXED",
+    "MARKED",
+    "OF_A_MODEL",
+    "OVER_RANKS",
+    "PICKED",
+    "Accumulate",
+    "Add",
+    "Average",
+    "Backward",
+    "Clear",
+    "Clip",
+    "Contribution",
+    "Divisor",
+    "EngineCall",
+    "Entry",
+    "EpochEnd",
+    "Event",
+    "Forward",
+    "NoSync",
+    "Norm",
+    "Put",
+    "Read",
+    "Reduce",
+    "Report",
+    "Rescale",
+    "Reset",
+    "Run",
+    "Schedule",
+    "Share",
+    "Skip",
+    "SkippedStep",
+    "Step",
+    "SyncFlag",
+    "Tail",
+    "Trace",
+    "TrainingObject",
+    "Unread",
+    "Unscale",
+    "Update",
+    "Window",
 ]  # fmt: skip
 
 E = TypeVar("E", bound=Event)
@@ -173,7 +210,7 @@ class Run:
         return _grouped((type(e), e) for e in self.events)
 
     @cached_property
-    def optimizers(self) -> tuple[Thing, ...]:
+    def optimizers(self) -> tuple[TrainingObject, ...]:
         return tuple(dict.fromkeys(e.optimizer for e in self.of(Step)))
 
     @cached_property
@@ -182,7 +219,7 @@ class Run:
         return _grouped((c, step) for step in self.of(Step) for c in step.applied)
 
     @cached_property
-    def moving(self) -> Mapping[str, frozenset[Thing]]:
+    def moving(self) -> Mapping[str, frozenset[TrainingObject]]:
         """The optimizers whose steps apply gradients of each network."""
         moves = ((c.network, s.optimizer) for c, steps in self.applying.items() for s in steps)
         return {network: frozenset(optimizers) for network, optimizers in _grouped(moves).items()}
@@ -196,8 +233,8 @@ class Run:
     def windows(self) -> tuple[Window, ...]:
         """Every step with what led to it, per optimizer, in the order of the steps."""
         found: list[Window] = []
-        since: dict[Thing, int] = {}
-        number: dict[Thing, int] = {}
+        since: dict[TrainingObject, int] = {}
+        number: dict[TrainingObject, int] = {}
         for step in self.of(Step):
             start = since.get(step.optimizer, 0)
             between = self.events[self._first(start) : self._first(step.index + 1)]
@@ -210,22 +247,22 @@ class Run:
         """Where the events from an index on begin: some are not kept, so that their places may be smaller."""
         return bisect_left(self.events, index, key=_index)
 
-    def windows_of(self, optimizer: Thing) -> tuple[Window, ...]:
+    def windows_of(self, optimizer: TrainingObject) -> tuple[Window, ...]:
         return self._windows_of.get(optimizer, ())
 
     @cached_property
-    def _windows_of(self) -> Mapping[Thing, tuple[Window, ...]]:
+    def _windows_of(self) -> Mapping[TrainingObject, tuple[Window, ...]]:
         return _grouped((window.step.optimizer, window) for window in self.windows)
 
-    def steady(self, optimizer: Thing) -> Window | None:
+    def steady(self, optimizer: TrainingObject) -> Window | None:
         """A window of the size that comes back: never a partial one, and the first only where no other is whole."""
         return self._steady.get(optimizer)
 
     @cached_property
-    def _steady(self) -> Mapping[Thing, Window | None]:
+    def _steady(self) -> Mapping[TrainingObject, Window | None]:
         return {optimizer: self._steady_of(optimizer) for optimizer in self.optimizers}
 
-    def _steady_of(self, optimizer: Thing) -> Window | None:
+    def _steady_of(self, optimizer: TrainingObject) -> Window | None:
         windows = self.windows_of(optimizer)
         ends = [e.index for e in self.of(EpochEnd)]
         # What is stepped right before or after an epoch's end is perhaps a partial window.
@@ -327,7 +364,7 @@ class Trace:
     def main(self) -> Run:
         return self.runs[0]
 
-    def twin(self, optimizer: Thing) -> Window | None:
+    def twin(self, optimizer: TrainingObject) -> Window | None:
         """An optimizer's steady window with other accumulation steps; None where nobody asks for them."""
         if len(self.runs) < 2 or not self.main.asked or self.main.guessed:
             return None
@@ -336,7 +373,7 @@ class Trace:
         return next(map(other.steady, same), None)
 
     @cached_property
-    def growth(self) -> dict[Thing, Fraction | None]:
+    def growth(self) -> dict[TrainingObject, Fraction | None]:
         """Per optimizer of `main`: how a steady window's total factor grows from 2 accumulation steps to 4.
 
         1 for a window that is divided rightly, 2 when it is never divided, 1/2 when it is divided twice; None when
@@ -344,7 +381,7 @@ class Trace:
         """
         return {optimizer: self._growth_of(optimizer) for optimizer in self.main.optimizers}
 
-    def _growth_of(self, optimizer: Thing) -> Fraction | None:
+    def _growth_of(self, optimizer: TrainingObject) -> Fraction | None:
         here, there = self.main.steady(optimizer), self.twin(optimizer)
         if here is None or there is None:
             return None

@@ -21,8 +21,8 @@ class Trainer:
         machine.state.asked = True
         self.steps = machine.scenario.steps
         self.divisor = self.steps if driven.divides else 1
-        thing = t.Thing("optimizer", "optimizer", "", function, False)
-        self.optimizer = Object("optimizer", thing)
+        traced = t.TrainingObject("optimizer", "optimizer", "", function, False)
+        self.optimizer = Object("optimizer", traced)
         self.model: Value = None
         self.receiver = receiver
         if driven.hook.framework != "lightning" and isinstance(receiver, Object):
@@ -33,10 +33,10 @@ class Trainer:
         function, attributes = self.driven.function, receiver.attributes
         model = attributes.get("model")
         if not isinstance(model, Object) or model.role != "model":
-            model = self.machine.things.symbol("model", "model", function)
+            model = self.machine.objects.symbol("model", "model", function)
         self.model = attributes["model"] = model
-        thing = t.Thing("accelerator", "self.accelerator", "", function, True)
-        accelerator = Object("self.accelerator", thing, steps=self.divisor)
+        traced = t.TrainingObject("accelerator", "self.accelerator", "", function, True)
+        accelerator = Object("self.accelerator", traced, steps=self.divisor)
         attributes.setdefault("accelerator", accelerator)
 
     def given(self, number: int) -> dict[str, Value]:
@@ -44,7 +44,7 @@ class Trainer:
         machine, function = self.machine, self.driven.function
         batch = machine.fetch()
         kwargs: dict[str, Value] = {"**": None}
-        home = machine.elsewhere.home_of(function.source)
+        home = machine.cross_file.home_of(function.source)
         for position, param in enumerate(q for q in function.params[1:] if not q.star):
             if position == (0 if self.model is None else 1):
                 kwargs[param.name] = Unknown(param.name, frozenset({batch}))
@@ -53,7 +53,7 @@ class Trainer:
             elif self.model is None and param.name == batch_number(function):
                 kwargs[param.name] = number
             elif param.default is not None:
-                kwargs[param.name] = machine.elsewhere.default(param.default, home)
+                kwargs[param.name] = machine.cross_file.default(param.default, home)
         return kwargs
 
     def proceed(self, returned: Value, number: int, last: bool) -> None:
@@ -62,7 +62,7 @@ class Trainer:
         if (end := self.driven.end) is not None:
             owner = self.receiver.cls if isinstance(self.receiver, Object) else None
             closure = Closure(end, None, owner)
-            ended = machine.invoking.invoke(closure, [returned], {}, self.receiver, end)
+            ended = machine.function_calls.invoke(closure, [returned], {}, self.receiver, end)
             returned = returned if ended is None else ended
         loss = _loss_in(returned)
         if hook.goes_backward and loss is not None:
@@ -70,9 +70,9 @@ class Trainer:
             machine.losses.backward(loss, VIA, place, {}, self.divisor, hook.framework)
         if (number + 1) % self.steps == 0 or last:
             if hook.clips:
-                machine.updating.clip([], VIA, function, hook.framework)
-            machine.updating.step(self.optimizer, function, None, gated=True)
-            machine.updating.clear(self.optimizer, function)
+                machine.updates.clip([], VIA, function, hook.framework)
+            machine.updates.step(self.optimizer, function, None, gated=True)
+            machine.updates.clear(self.optimizer, function)
 
 
 def batch_number(function: p.Function) -> str:

@@ -16,7 +16,7 @@ from accumlint.reading.gradient_slice import Relevance
 from accumlint.reading.ir import Class, Function, Node
 from accumlint.reading.modules import Module
 from accumlint.reading.syntax import Source
-from accumlint.tracing.events import Divisor, Forward, Thing
+from accumlint.tracing.events import Divisor, Forward, TrainingObject
 
 _ONE = Fraction(1)
 
@@ -90,7 +90,7 @@ class Unknown:
     gradient reaches, `forwards` the model calls behind it. As a loss it is a linear combination of `terms` (itself,
     when None). `lost`: an operation that is not modelled stands between it and the loss, so factors may be hidden.
     `reduction`: "none", "mean", "sum", "window" or "unknown". `total` names the running total it came from; `count`
-    tells that it is a number of things. `rows`: one value for each row of the batch. `things` are the objects given to
+    tells that it is a number of elements. `rows`: one value for each row of the batch. `objects` are those given to
     the call that made it, which it may hand back. `hint` is the value it has unless somebody chooses otherwise.
     `ranks`: the number of ranks, or a multiple. `over` tells how other ranks' values came in: "sum", "mean" (of the
     value alone), "sum with gradient", "mean with gradient", "gathered". `counted`: what it counts, or, for a mask, what
@@ -117,7 +117,7 @@ class Unknown:
     origin: Node | None = None
     parameters: bool = False
     rows: bool = False
-    things: tuple[Object, ...] = ()
+    objects: tuple[Object, ...] = ()
     attributes: dict[str, Value] = field(default_factory=_no_names)
     ranks: Ranks | None = None
     over: str = ""
@@ -146,10 +146,10 @@ class Unknown:
 
 @dataclass(eq=False, slots=True)
 class Object:
-    """Something with identity and attributes: a thing with a role, an instance of a class of this file, or both."""
+    """Something with identity and attributes: with a role (`traced`), an instance of a class of this file, or both."""
 
     text: str
-    thing: Thing | None = None
+    traced: TrainingObject | None = None
     cls: Class | None = None
     attributes: dict[str, Value] = field(default_factory=_no_names)
     networks: frozenset[str] = frozenset()
@@ -168,7 +168,7 @@ class Object:
 
     @property
     def role(self) -> str:
-        return self.thing.role if self.thing is not None else ""
+        return self.traced.role if self.traced is not None else ""
 
 
 @dataclass(eq=False, slots=True)

@@ -64,12 +64,12 @@ def _ordered(machine: Machine, call: Call) -> Value:
 
 def _len(machine: Machine, call: Call) -> Value:
     """How many items there are."""
-    return machine.iterating.length(call.first)
+    return machine.iteration.length(call.first)
 
 
 def _next(machine: Machine, call: Call) -> Value:
     """The item that an iterator gives next."""
-    return machine.iterating.next(call.first)
+    return machine.iteration.next(call.first)
 
 
 def _list(machine: Machine, call: Call) -> Value:
@@ -160,11 +160,13 @@ def _hasattr(machine: Machine, call: Call) -> Value:
     match call.args:
         case [Object() as first, str() as attribute, *_]:
             held = attribute in first.attributes
-            if first.cls is not None and (held or machine.invoking.method_of(first, attribute)):
+            if first.cls is not None and (
+                held or machine.function_calls.method_of(first, attribute)
+            ):
                 return True
             if attribute == "no_sync" and first.role == "model":
                 wrappers = machine.state.wrappers
-                return any(n in wrappers for n in first.networks) or first.thing is None
+                return any(n in wrappers for n in first.networks) or first.traced is None
             if attribute == "module":
                 return bool(first.wrapper) or first.inner is not None
         case _:
@@ -179,14 +181,16 @@ def _getattr(machine: Machine, call: Call) -> Value:
             return first.attributes[name]
         case [Unknown() as first, str() as name, bool() | 0 | -1 as told, *_]:
             # A limit of 0 is none, and an epoch of 0 has come.
-            return machine.naming.symbol(f"{first.text}.{name}", name, call.node, hint=told)
+            return machine.resolver.symbol(f"{first.text}.{name}", name, call.node, hint=told)
         case [Object() as first, str() as name, None, *_] if first.role:
             # Not every one has it.
             return Unknown(f"{first.text}.{name}")
         case [first, str() as name, *_]:
-            return machine.members.attribute(first, name, call.node)
+            return machine.attributes.attribute(first, name, call.node)
         case [Library() as first, Unknown() as name, *_]:
-            picked = machine.invoking.picked(machine.elsewhere.classes(first), name, name.text)
+            picked = machine.function_calls.picked(
+                machine.cross_file.classes(first), name, name.text
+            )
             return picked if picked is not None else Unknown("getattr(…)")
         case _:
             return Unknown("getattr(…)")
@@ -197,7 +201,7 @@ def _setattr(machine: Machine, call: Call) -> Value:
     name = call.argument(1)
     if len(call.args) > 2 and isinstance(name, str):
         text = f"{text_of(call.first)}.{name}"
-        machine.members.set_attribute(call.first, name, call.args[2], call.node, text)
+        machine.attributes.set_attribute(call.first, name, call.args[2], call.node, text)
 
 
 def _any_or_all(machine: Machine, call: Call) -> Value:
@@ -211,7 +215,7 @@ def _any_or_all(machine: Machine, call: Call) -> Value:
 
 def _globals(machine: Machine, _: Call) -> Value:
     """The classes of the file that is executed."""
-    return machine.elsewhere.classes()
+    return machine.cross_file.classes()
 
 
 def _divmod(_: Machine, call: Call) -> Value:

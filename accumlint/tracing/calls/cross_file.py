@@ -52,7 +52,7 @@ _TABLED = frozenset({"Accelerator", "Fabric"}).union(
 )  # fmt: skip
 
 
-class Elsewhere:
+class CrossFile:
     """The project's other files, as one machine sees them."""
 
     def __init__(self, machine: Machine, borders: Borders) -> None:
@@ -239,7 +239,7 @@ class Elsewhere:
             excerpts = (self._followed(Definition(module, n)) for n in module.outline.blocks)
             statements = tuple(e.statement for e in excerpts if e is not None)
         found = [ClassValue(s, None) for s in statements if isinstance(s, p.Class)]
-        makes_a_loss = self.machine.invoking.works_out_a_loss
+        makes_a_loss = self.machine.function_calls.works_out_a_loss
         changing = [value for value in found if self.makes_events(value)]
         kept = changing or [value for value in found if makes_a_loss(value.cls)]
         return {value.cls.name: value for value in kept}
@@ -302,21 +302,21 @@ class Elsewhere:
 
     def call(self, callee: Library, call: Call) -> Answer:
         """What a call of something imported gives; NotImplemented where it is not followed."""
-        last, invoking = call.last, self.machine.invoking
+        last, function_calls = call.last, self.machine.function_calls
         if last == "from_pretrained":
             return self._from_pretrained(callee, call)
         definition = self.find(callee)
         if last in _TABLED or (definition is not None and _clips_by_own_means(definition)):
             return NotImplemented
         if definition is not None and _is_scheduler(definition):
-            return self.machine.things.made("scheduler", "", last, frozenset(), call.node)
+            return self.machine.objects.made("scheduler", "", last, frozenset(), call.node)
         if definition is not None and len(definition.attributes) == 1:
             excerpt = self._followed(Definition(definition.module, definition.name))
             cls = excerpt.statement if excerpt is not None else None
-            found = invoking.find_method(cls, last) if isinstance(cls, p.Class) else None
+            found = function_calls.find_method(cls, last) if isinstance(cls, p.Class) else None
             if isinstance(cls, p.Class) and found is not None:
-                calling = self.machine.calling
-                return calling.method(
+                dispatch = self.machine.dispatch
+                return dispatch.method(
                     ClassValue(cls, None), last, call.args, call.kwargs, call.node
                 )
         excerpt = self._followed(definition) or self._given_a_gradient(callee, call)
@@ -324,7 +324,7 @@ class Elsewhere:
             case p.Function() as function if function not in self.borders.refused:
                 before = len(self.machine.state.events)
                 closure = Closure(function, None)
-                value = invoking.invoke(closure, call.args, call.kwargs, None, call.node)
+                value = function_calls.invoke(closure, call.args, call.kwargs, None, call.node)
                 done = self.machine.state.events[before:]
                 clips = not names.is_clip(last) or any(isinstance(e, _CLIPPING) for e in done)
                 clears = not names.is_clearing(last) or any(isinstance(e, t.Clear) for e in done)
@@ -332,7 +332,9 @@ class Elsewhere:
                 # Where nothing is seen of how it clips, by means of its own, its name stands for it.
                 return value if clips and clears and tells else NotImplemented
             case p.Class() as cls:
-                return invoking.construct(ClassValue(cls, None), call.args, call.kwargs, call.node)
+                return function_calls.construct(
+                    ClassValue(cls, None), call.args, call.kwargs, call.node
+                )
             case _:
                 return NotImplemented
 
@@ -347,14 +349,14 @@ class Elsewhere:
 
     def _from_pretrained(self, callee: Library, call: Call) -> Answer:
         """What a class of another file makes of a checkpoint, where its forward tells of a loss."""
-        invoking = self.machine.invoking
+        function_calls = self.machine.function_calls
         holder = Library(callee.path.rpartition(".")[0], callee.importer)
         excerpt = self._followed(self.find(holder))
         match excerpt.statement if excerpt is not None else None:
-            case p.Class() as cls if invoking.works_out_a_loss(cls):
-                if invoking.find_method(cls, "from_pretrained") is not None:
+            case p.Class() as cls if function_calls.works_out_a_loss(cls):
+                if function_calls.find_method(cls, "from_pretrained") is not None:
                     return NotImplemented
-                return invoking.from_pretrained(ClassValue(cls, None), call)
+                return function_calls.from_pretrained(ClassValue(cls, None), call)
             case _:
                 return NotImplemented
 
@@ -370,21 +372,25 @@ class Elsewhere:
         led_by, self.led_by = self.led_by, node
         try:
             if not self.making and self._reaches(function, lambda r: r.reaching_strong, node):
-                value = machine.invoking.executed(closure, receiver, call)
+                value = machine.function_calls.executed(closure, receiver, call)
                 return self._given(value, node)
             if function not in self.borders.refused:
                 return self._given(self._tried(closure, receiver, call), node)
         finally:
             self.led_by = led_by
-        return machine.unfollowed.call(receiver, call)
+        return machine.opaque_calls.call(receiver, call)
 
     def _given(self, value: Value, node: p.Node) -> Value:
-        """A result on its way into the checked file, where things take the names that they are given there."""
+        """A result on its way into the checked file, where objects take the names that they are given there."""
         for given in flat([value]):
-            thing = given.thing if isinstance(given, Object) else None
-            if isinstance(given, Object) and thing is not None and thing.node in self.borders.leads:
-                given.thing = replace(thing, text=thing.role, node=node)
-                given.text = thing.role
+            traced = given.traced if isinstance(given, Object) else None
+            if (
+                isinstance(given, Object)
+                and traced is not None
+                and traced.node in self.borders.leads
+            ):
+                given.traced = replace(traced, text=traced.role, node=node)
+                given.text = traced.role
                 given.used = False
         return value
 
@@ -405,7 +411,7 @@ class Elsewhere:
         self.making += 1
         value: Value = None
         try:
-            value = machine.invoking.executed(closure, receiver, call)
+            value = machine.function_calls.executed(closure, receiver, call)
         except (PythonError, TooFar):
             self.borders.refused.add(closure.function)
             machine.guards.goal = machine.guards.deciding = None
@@ -418,7 +424,7 @@ class Elsewhere:
         if self.spent > MAX_NODES_OF_VALUES:
             raise Stopped("too many steps in other files")
         if closure.function in self.borders.refused:
-            return machine.unfollowed.call(receiver, call)
+            return machine.opaque_calls.call(receiver, call)
         return value
 
 

@@ -34,7 +34,7 @@ _OF_NUMBERS = frozenset({"torch", "math", "np", "numpy"})
 _MOVING = frozenset({"to", "cuda", "cpu", "half", "float", "double", "bfloat16", "train", "eval"})
 
 
-class Calling:
+class Dispatch:
     """The meaning of calls for one machine."""
 
     def __init__(self, machine: Machine) -> None:
@@ -52,31 +52,33 @@ class Calling:
     def _call(self, node: p.Call) -> Value:
         func = node.func
         if isinstance(func, p.Attr):
-            invoking = self.machine.invoking
+            function_calls = self.machine.function_calls
             of = func.base.func if isinstance(func.base, p.Call) else None
             if isinstance(of, p.Name) and of.id == "super":
                 args, kwargs = self.arguments(node)
-                return invoking.super_call(func.name, args, kwargs, node)
+                return function_calls.super_call(func.name, args, kwargs, node)
             base = self.machine.eval(func.base)
             if base is None:
-                base = self.machine.members.used(func.base)
+                base = self.machine.attributes.used(func.base)
             args, kwargs = self.arguments(node)
             receiver = p.dotted(usage.unwrapped(func.base))
-            roles = self.machine.naming.roles
+            roles = self.machine.resolver.roles
             averaging = roles.is_averaging(receiver.rpartition(".")[2].split("[")[0], func.name)
             if averaging and not _gives_numbers(node, args):
-                found = invoking.method_of(base, func.name) if isinstance(base, Object) else None
-                if self.machine.updating.average(receiver, found, base, node):
+                found = (
+                    function_calls.method_of(base, func.name) if isinstance(base, Object) else None
+                )
+                if self.machine.updates.average(receiver, found, base, node):
                     return None
             return self.method(base, func.name, args, kwargs, node)
         callee = self.machine.eval(func)
         args, kwargs = self.arguments(node)
         if isinstance(callee, Unknown) and isinstance(func, p.Name) and not callee.tensor:
-            if self.machine.naming.role(func.id) == "criterion":
+            if self.machine.resolver.role(func.id) == "criterion":
                 # Whatever made it, it works out a loss.
-                callee = self.machine.things.symbol("criterion", func.id, node)
+                callee = self.machine.objects.symbol("criterion", func.id, node)
         if isinstance(func, p.Name) and names.is_averaging("", func.id):
-            if self.machine.updating.average(func.id, callee, None, node):
+            if self.machine.updates.average(func.id, callee, None, node):
                 return None
         return self.apply(callee, args, kwargs, node)
 
@@ -103,11 +105,11 @@ class Calling:
     ) -> Value:
         match callee:
             case Closure():
-                return self.machine.invoking.invoke(callee, args, kwargs, None, node)
+                return self.machine.function_calls.invoke(callee, args, kwargs, None, node)
             case Bound(receiver=receiver, closure=closure):
-                return self.machine.invoking.invoke(closure, args, kwargs, receiver, node)
+                return self.machine.function_calls.invoke(closure, args, kwargs, receiver, node)
             case ClassValue():
-                return self.machine.invoking.construct(callee, args, kwargs, node)
+                return self.machine.function_calls.construct(callee, args, kwargs, node)
             case Library():
                 return self.library(callee, args, kwargs, node)
             case Method(receiver=receiver, name=name):
@@ -122,14 +124,14 @@ class Calling:
                 return self.call_object(callee, args, kwargs, node)
             case Unknown(text=text, loss=True, lost=True) if text.endswith("loss"):
                 # A parameter called `loss` that is called is no loss yet, but works one out.
-                criterion = self.machine.things.symbol("criterion", callee.text, node)
+                criterion = self.machine.objects.symbol("criterion", callee.text, node)
                 return self.apply(criterion, args, kwargs, node)
             case Unknown():
-                return self.machine.unfollowed.call(callee, Call(callee.text, args, kwargs, node))
+                return self.machine.opaque_calls.call(callee, Call(callee.text, args, kwargs, node))
             case Context():
                 return callee
             case _:
-                return self.machine.unfollowed.call(callee, Call("…", args, kwargs, node))
+                return self.machine.opaque_calls.call(callee, Call("…", args, kwargs, node))
 
     def method(
         self, base: Value, name: str, args: list[Value], kwargs: dict[str, Value], node: p.Node
@@ -143,32 +145,34 @@ class Calling:
             case Object():
                 return self.object_method(base, name, args, kwargs, node)
             case Unknown():
-                return self.machine.unfollowed.method(base, Call(name, args, kwargs, node))
+                return self.machine.opaque_calls.method(base, Call(name, args, kwargs, node))
             case list():
                 return containers.list_method(base, name, args, self.machine.items)
             case dict():
                 if name in ("get", "pop") and args and isinstance(args[0], Unknown):
-                    picked = self.machine.invoking.picked(base, args[0], args[0].text)
+                    picked = self.machine.function_calls.picked(base, args[0], args[0].text)
                     if picked is not None:
                         return picked
                 return containers.dict_method(base, name, args, kwargs)
             case str():
                 return containers.string_method(base, name, args)
             case ClassValue(cls=cls):
-                found = self.machine.invoking.find_method(cls, name)
+                found = self.machine.function_calls.find_method(cls, name)
                 if found is not None:
                     receiver = base if "classmethod" in found.function.decorators else None
-                    return self.machine.invoking.invoke(found, args, kwargs, receiver, node)
-                if name == "apply" and (passed := self.machine.invoking.passed_through(cls, args)):
+                    return self.machine.function_calls.invoke(found, args, kwargs, receiver, node)
+                if name == "apply" and (
+                    passed := self.machine.function_calls.passed_through(cls, args)
+                ):
                     return passed
-                if name == "from_pretrained" and self.machine.invoking.works_out_a_loss(cls):
-                    return self.machine.invoking.from_pretrained(
+                if name == "from_pretrained" and self.machine.function_calls.works_out_a_loss(cls):
+                    return self.machine.function_calls.from_pretrained(
                         base, Call(name, args, kwargs, node)
                     )
                 call = Call(f"{cls.name}.{name}", args, kwargs, node)
-                return self.machine.unfollowed.call(base, call)
+                return self.machine.opaque_calls.call(base, call)
             case Context(kind="stack"):
-                return self.machine.syncing.stack_method(base, name, args, node)
+                return self.machine.sync_contexts.stack_method(base, name, args, node)
             case int() | float() | Fraction():
                 # A tensor that is only a number here.
                 known = frameworks.PASSING | frameworks.DETACHING | {"mean", "sum"}
@@ -176,9 +180,9 @@ class Calling:
             case None:
                 return None
             case Lazy():
-                return self.machine.iterating.next(base) if name == "__next__" else Unknown(name)
+                return self.machine.iteration.next(base) if name == "__next__" else Unknown(name)
             case _:
-                value = self.machine.members.attribute(base, name, node)
+                value = self.machine.attributes.attribute(base, name, node)
                 if isinstance(value, Method):
                     return Unknown(name)
                 return self.apply(value, args, kwargs, node)
@@ -189,14 +193,14 @@ class Calling:
         if name in base.attributes:
             held = base.attributes[name]
             if held is None:
-                held = self.machine.members.put_later(base, name, node)
+                held = self.machine.attributes.put_later(base, name, node)
             return self.apply(held, args, kwargs, node)
         if name == "module" and base.role in ("model", "engine"):
-            inner = self.machine.members.object_attribute(base, name, node)
+            inner = self.machine.attributes.object_attribute(base, name, node)
             return self.apply(inner, args, kwargs, node)
         call = Call(f"{base.text}.{name}", args, kwargs, node)
         if base.role in ("", "model") or base.cls is not None:
-            found = self.machine.invoking.method_of(base, name)
+            found = self.machine.function_calls.method_of(base, name)
             if found is not None and base.role not in ("optimizer", "scheduler"):
                 if base.role == "model" and name == "forward":
                     return self.machine.losses.forward(base, args, kwargs, node, found)
@@ -204,8 +208,8 @@ class Calling:
                     # A subclass works the loss out.
                     return self._loss_by(base, args, kwargs, node)
                 if base.role == "" and _is_abstract(found):
-                    return self.machine.unfollowed.call(None, call)
-                value = self.machine.invoking.invoke(
+                    return self.machine.opaque_calls.call(None, call)
+                value = self.machine.function_calls.invoke(
                     found.closure, args, kwargs, found.receiver, node
                 )
                 trains = key(found.closure.function) in self.machine.relevance.reaching_backward
@@ -215,7 +219,7 @@ class Calling:
                 return value
         if base.role == "model" and "loss" in name and ".unwrap_model(" in base.text:
             return self._loss_by(base, args, kwargs, node)
-        handled, value = self.machine.things.method(base, name, args, kwargs, node)
+        handled, value = self.machine.objects.method(base, name, args, kwargs, node)
         if handled:
             return value
         if base.cls is not None and base.role == "":
@@ -225,12 +229,12 @@ class Calling:
             special = self.machine.engines.framework_method(base, name, args, kwargs, node)
             if special is not None:
                 return special[0]
-            callee = self.machine.naming.symbol(call.path, name, node)
+            callee = self.machine.resolver.symbol(call.path, name, node)
             if isinstance(callee, Object) and callee.role in ("model", "criterion"):
                 # An attribute that a base class or somebody else sets.
                 return self.call_object(callee, args, kwargs, node)
-            return self.machine.unfollowed.call(callee, call)
-        return self.machine.unfollowed.call(base, call)
+            return self.machine.opaque_calls.call(callee, call)
+        return self.machine.opaque_calls.call(base, call)
 
     def _loss_by(
         self, model: Object, args: list[Value], kwargs: dict[str, Value], node: p.Node
@@ -246,14 +250,14 @@ class Calling:
     ) -> Value:
         """A call of something imported or built in."""
         call = Call(callee.path, args, kwargs, node)
-        found = self.machine.elsewhere.call(callee, call)
+        found = self.machine.cross_file.call(callee, call)
         return found if found is not NotImplemented else call_library(self.machine, call)
 
     def call_object(
         self, callee: Object, args: list[Value], kwargs: dict[str, Value], node: p.Node
     ) -> Value:
         if callee.role == "model" or (callee.role == "" and callee.networks and callee.cls is None):
-            own = self.machine.invoking.method_of(callee.inner or callee, "forward")
+            own = self.machine.function_calls.method_of(callee.inner or callee, "forward")
             return self.machine.losses.forward(callee, args, kwargs, node, own)
         if callee.role == "criterion" and callee.cls is None:
             given = [*args, *kwargs.values()]
@@ -263,16 +267,16 @@ class Calling:
                 return self._loss_by(model, [a for a in given if a is not model], {}, node)
             text = f"{callee.text}(…)"
             return self.machine.tensors.loss_of(text, given, callee.reduction, callee.varies, node)
-        call = self.machine.invoking.method_of(
+        call = self.machine.function_calls.method_of(
             callee, "__call__"
-        ) or self.machine.invoking.method_of(callee, "forward")
+        ) or self.machine.function_calls.method_of(callee, "forward")
         if call is not None:
-            return self.machine.invoking.invoke(call.closure, args, kwargs, callee, node)
+            return self.machine.function_calls.invoke(call.closure, args, kwargs, callee, node)
         if callee.role == "scaler" and len(args) > 1 and not _are_parameters(args[0]):
-            return self.machine.updating.native_scaler(callee, args, kwargs, node)
+            return self.machine.updates.native_scaler(callee, args, kwargs, node)
         if callee.role == "engine":
             return self.machine.losses.forward(callee, args, kwargs, node, None)
-        return self.machine.unfollowed.call(callee, Call(callee.text, args, kwargs, node))
+        return self.machine.opaque_calls.call(callee, Call(callee.text, args, kwargs, node))
 
 
 def _gives_numbers(node: p.Call, args: list[Value]) -> bool:

@@ -39,7 +39,7 @@ _MEASURED = 2
 _RECORDS = frozenset({"ModelOutput", "NamedTuple"})
 
 
-class Invoking:
+class FunctionCalls:
     """Executes the project's own functions and makes instances of its classes."""
 
     def __init__(self, machine: Machine) -> None:
@@ -60,8 +60,8 @@ class Invoking:
         if len(measured) == _MEASURED:
             return measured[-1]
         begun, fetched = len(state.events), state.serial
-        elsewhere = self.machine.elsewhere
-        run = elsewhere.entered if elsewhere.crosses(closure.function) else self.executed
+        cross_file = self.machine.cross_file
+        run = cross_file.entered if cross_file.crosses(closure.function) else self.executed
         call = Call(closure.function.name, args, kwargs, node)
         found = run(closure, receiver, call)
         if state.loops and names.is_evaluation(closure.function.name):
@@ -106,7 +106,7 @@ class Invoking:
     def framed(self, closure: Closure, receiver: Value, call: Call) -> Frame:
         """A frame with the parameters bound; what was not given is known by its name."""
         function = closure.function
-        home = self.machine.elsewhere.home_of(function.source)
+        home = self.machine.cross_file.home_of(function.source)
         frame = Frame(
             {}, closure.scope, owner=closure.owner, receiver=receiver, home=home, function=function
         )
@@ -137,15 +137,15 @@ class Invoking:
             elif param.name in left:
                 frame.names[param.name] = left.pop(param.name)
             elif param.default is not None and not isinstance(node, p.Function) and spread is None:
-                frame.names[param.name] = self.machine.elsewhere.default(param.default, home)
+                frame.names[param.name] = self.machine.cross_file.default(param.default, home)
             elif param.default is None and isinstance(spread, Unknown) and spread.batches:
                 frame.names[param.name] = _part(spread, param.name)
             else:
                 frame.names[param.name] = self.parameter(param, function)
         for name, value in list(frame.names.items()):
-            told = self.machine.naming.is_steps(name) or names.is_updates_per_epoch(name)
+            told = self.machine.resolver.is_steps(name) or names.is_updates_per_epoch(name)
             if told and (isinstance(value, Unknown) or (value == 1 and type(value) is int)):
-                frame.names[name] = self.machine.naming.named(name, name, value, function)
+                frame.names[name] = self.machine.resolver.named(name, name, value, function)
         return frame
 
     def parameter(self, param: p.Param, function: p.Function) -> Value:
@@ -156,28 +156,28 @@ class Invoking:
         default = param.default
         if default is not None and p.render(default) == "-1" and not _ends_a_loop(param, function):
             # Unset, as limits are.
-            return self.machine.naming.symbol(param.name, param.name, function, hint=-1)
+            return self.machine.resolver.symbol(param.name, param.name, function, hint=-1)
         if isinstance(default, p.Const):
             if isinstance(default.value, bool):
-                if self.machine.naming.is_steps(param.name) and _holds_back(param.name, function):
+                if self.machine.resolver.is_steps(param.name) and _holds_back(param.name, function):
                     # It is told for every micro-batch but the last of a window.
                     self.machine.state.asked = True
                     held = f"not {param.name} % {self.machine.scenario.steps} == 0"
                     return Unknown(held, hint=default.value)
-                return self.machine.naming.symbol(
+                return self.machine.resolver.symbol(
                     param.name, param.name, function, hint=default.value
                 )
             if (
                 isinstance(default.value, int)
-                and not self.machine.naming.is_steps(param.name)
+                and not self.machine.resolver.is_steps(param.name)
                 and names.is_start(param.name)
             ):
                 return default.value
             if isinstance(default.value, str):
                 return Unknown(param.name)
-        if self.machine.naming.roles.is_loss(param.name):
+        if self.machine.resolver.roles.is_loss(param.name):
             return Unknown(param.name, loss=True, lost=True)
-        found = self.machine.naming.symbol(param.name, param.name, function)
+        found = self.machine.resolver.symbol(param.name, param.name, function)
         return self.annotated(found, param.annotation, function.source, function)
 
     def annotated(self, value: Value, annotation: str, source: Source, node: p.Node) -> Value:
@@ -187,7 +187,7 @@ class Invoking:
         """
         match value:
             case Object(cls=None, role="model" | "criterion") | Unknown(tensor=False, terms=None):
-                cls = self.machine.elsewhere.cls(annotation, source) if annotation else None
+                cls = self.machine.cross_file.cls(annotation, source) if annotation else None
             case _:
                 return value
         given: dict[str, Value] = {"**": Unknown("kwargs")}
@@ -205,7 +205,7 @@ class Invoking:
         machine = self.machine
         if not param.annotation:
             return None
-        cls = machine.elsewhere.cls(param.annotation, function.source)
+        cls = machine.cross_file.cls(param.annotation, function.source)
         if cls is None or not any(
             map(machine.relevance.reaching_backward.__contains__, map(key, cls.methods.values()))
         ):
@@ -215,7 +215,7 @@ class Invoking:
             # A class may be given what it is given to.
             machine.symbols[text] = Unknown(param.name)
             made = self.construct(ClassValue(cls, None), [], {"**": Unknown("kwargs")}, function)
-            if isinstance(made, Object) and made.thing is None:
+            if isinstance(made, Object) and made.traced is None:
                 made.text = param.name
             machine.symbols[text] = made
         return machine.symbols[text]
@@ -252,7 +252,7 @@ class Invoking:
     ) -> Value:
         cls = value.cls
         bases = self.all_bases(cls)
-        found = self.machine.things.instance(cls, bases, node, flat([*args, *kwargs.values()]))
+        found = self.machine.objects.instance(cls, bases, node, flat([*args, *kwargs.values()]))
         init = self.find_method(cls, "__init__")
         told = any("dataclass" in d for d in cls.decorators)
         if init is not None:
@@ -314,7 +314,7 @@ class Invoking:
             special = engines.framework_method(receiver, name, args, kwargs, node)
         if special is not None:
             return special[0]
-        return self.machine.unfollowed.call(None, Call(f"super().{name}", args, kwargs, node))
+        return self.machine.opaque_calls.call(None, Call(f"super().{name}", args, kwargs, node))
 
     def lineage(self, cls: p.Class) -> list[p.Class]:
         """The class and its bases as far as they can be read, nearest first."""
@@ -324,7 +324,7 @@ class Invoking:
             seen = {cls}
             for current in found:
                 for base in current.bases:
-                    other = self.machine.elsewhere.cls(base, current.source)
+                    other = self.machine.cross_file.cls(base, current.source)
                     if other is not None and other not in seen:
                         seen.add(other)
                         found.append(other)
@@ -347,10 +347,10 @@ class Invoking:
         classes = {v.cls for v in named.values() if isinstance(v, Object)}
         if len(classes) == 1 and all(isinstance(v, Object) for v in named.values()):
             first = next(iter(named.values()))
-            return first if self.machine.elsewhere.makes_events(first) else None
+            return first if self.machine.cross_file.makes_events(first) else None
         if not all(isinstance(v, DEFINITIONS) for v in named.values()):
             return None
-        trains = [k for k, v in named.items() if self.machine.elsewhere.makes_events(v)]
+        trains = [k for k, v in named.items() if self.machine.cross_file.makes_events(v)]
         asked = index.text if isinstance(index, Unknown) else written
         chosen = self.machine.guards.picked(
             asked, tuple(named), (trains or list(named))[0], matters=bool(trains)

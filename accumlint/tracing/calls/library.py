@@ -52,7 +52,7 @@ def _called(machine: Machine, call: Call) -> Value:
         found = handler(machine, call)
         if found is not NotImplemented:
             return found
-    return machine.unfollowed.call(Library(call.path), call)
+    return machine.opaque_calls.call(Library(call.path), call)
 
 
 def _handlers(machine: Machine, call: Call) -> Iterator[Callable[[Machine, Call], Answer]]:
@@ -89,16 +89,16 @@ def _wrapper(machine: Machine, call: Call) -> Value:
     if model is None:
         first = call.first
         networks = first.networks if isinstance(first, Unknown) else frozenset[str]()
-        model = machine.things.made("model", "model", "", networks, call.node)
+        model = machine.objects.made("model", "model", "", networks, call.node)
     if wrapper == "dp":
-        return Object(model.text, model.thing, networks=model.networks, inner=model)
+        return Object(model.text, model.traced, networks=model.networks, inner=model)
     for network in model.networks:
         machine.state.wrappers[network] = wrapper
     if wrapper == "fsdp2":
         model.wrapper = wrapper
         return model
     machine.state.wrapped.add(model)
-    found = Object(model.text, model.thing, networks=model.networks, wrapper=wrapper, inner=model)
+    found = Object(model.text, model.traced, networks=model.networks, wrapper=wrapper, inner=model)
     if machine.symbols.get(model.text) is model:
         # Who is given something under the model's name is given the wrapper.
         machine.symbols[model.text] = found
@@ -107,7 +107,7 @@ def _wrapper(machine: Machine, call: Call) -> Value:
 
 def _made(machine: Machine, call: Call, role: str) -> Object:
     """Something of a role, of which nothing else matters."""
-    return machine.things.made(role, role, call.last, frozenset(), call.node)
+    return machine.objects.made(role, role, call.last, frozenset(), call.node)
 
 
 def _scaler(machine: Machine, call: Call) -> Value:
@@ -120,11 +120,11 @@ def _scaler(machine: Machine, call: Call) -> Value:
 
 def _optimizer(machine: Machine, call: Call) -> Value:
     """An optimizer of the parameters that it is given."""
-    things, given = machine.things, flat(call.given)
+    objects, given = machine.objects, flat(call.given)
     kind = frameworks.optimizer_kind(call.path)
     if not kind and not given and "build" not in call.path:
         return Unknown(call.path)
-    return things.made("optimizer", "optimizer", kind, things.networks_of(given), call.node)
+    return objects.made("optimizer", "optimizer", kind, objects.networks_of(given), call.node)
 
 
 def _accelerator(machine: Machine, call: Call) -> Value:
@@ -133,7 +133,7 @@ def _accelerator(machine: Machine, call: Call) -> Value:
     steps = kwargs.get(_STEPS)
     if steps != 1 or "accumulate" in machine.program.calls:
         # One that is told 1 and never counts divides by 1, whatever windows the loop has.
-        steps = machine.naming.size(steps, _STEPS)
+        steps = machine.resolver.size(steps, _STEPS)
     if kwargs.get("step_scheduler_with_optimizer") is False:
         found.free_schedulers = True
     state = machine.state
@@ -151,8 +151,10 @@ def _accelerator(machine: Machine, call: Call) -> Value:
         "**" in kwargs and not _none_by_default(machine, call.node)
     ):
         # The steps may come from what cannot be read here.
-        assert found.thing is not None
-        found.thing = t.Thing("accelerator", found.thing.text, "Accelerator", call.node, False)
+        assert found.traced is not None
+        found.traced = t.TrainingObject(
+            "accelerator", found.traced.text, "Accelerator", call.node, False
+        )
     machine.engines.accelerator = found
     return found
 
@@ -178,19 +180,21 @@ def _initialize(machine: Machine, call: Call) -> Answer:
     models = (a for a in call.args if isinstance(a, Object) and a.role == "model")
     model = kwargs.get("model", next(models, None))
     networks = model.networks if isinstance(model, Object) else frozenset[str]()
-    engine = machine.things.made(
+    engine = machine.objects.made(
         "engine", "engine", "deepspeed", networks or frozenset({"engine"}), node
     )
     machine.state.wrappers.update(dict.fromkeys(engine.networks, "deepspeed"))
     optimizer = Object(
-        "optimizer", t.Thing("optimizer", "engine", "", node, False), networks=engine.networks
+        "optimizer",
+        t.TrainingObject("optimizer", "engine", "", node, False),
+        networks=engine.networks,
     )
     engine.attributes["optimizer"] = optimizer
     config = kwargs.get("config", kwargs.get("config_params"))
     steps = None
     # From the sizes of an update and of a micro-batch alone, DeepSpeed works the steps out.
     if isinstance(config, dict) and (_STEPS in config or "train_batch_size" not in config):
-        steps = machine.naming.size(config.get(_STEPS, ""), _STEPS) or 1
+        steps = machine.resolver.size(config.get(_STEPS, ""), _STEPS) or 1
     if isinstance(steps, int):
         engine.steps = steps
         if steps > 1 and not machine.state.asked:
@@ -198,8 +202,8 @@ def _initialize(machine: Machine, call: Call) -> Answer:
     return (
         engine,
         optimizer,
-        machine.things.symbol("loader", "training_dataloader", node),
-        machine.things.symbol("scheduler", "lr_scheduler@deepspeed", node),
+        machine.objects.symbol("loader", "training_dataloader", node),
+        machine.objects.symbol("scheduler", "lr_scheduler@deepspeed", node),
     )
 
 
@@ -210,9 +214,9 @@ def _clip(machine: Machine, call: Call) -> Value:
     """Gradients are clipped; without a limit they are only measured."""
     clipped = [a for a in flat(call.given) if isinstance(a, Unknown | Object)]
     if _only_measures(call.node):
-        machine.updating.norm(clipped, call.node, call.last)
+        machine.updates.norm(clipped, call.node, call.last)
     else:
-        machine.updating.clip(clipped, "torch", call.node, call.last)
+        machine.updates.clip(clipped, "torch", call.node, call.last)
     return Unknown("norm", pending_batches(machine))
 
 
@@ -225,7 +229,7 @@ def _only_measures(node: p.Node) -> bool:
 def pending_batches(machine: Machine) -> frozenset[Batch]:
     """A gradient norm depends on the data: a guard on it is a guard on the data."""
     loops = machine.state.loops
-    return frozenset({machine.members.piece_of_iteration()}) if loops else frozenset[Batch]()
+    return frozenset({machine.attributes.piece_of_iteration()}) if loops else frozenset[Batch]()
 
 
 def _no_grad(machine: Machine, call: Call) -> Value:
@@ -261,7 +265,7 @@ def _exit_stack(_: Machine, __: Call) -> Value:
 
 def _autocast(machine: Machine, call: Call) -> Value:
     """What is computed inside is of a lower precision."""
-    return machine.syncing.autocast(call.kwargs)
+    return machine.sync_contexts.autocast(call.kwargs)
 
 
 def _context(_: Machine, call: Call) -> Answer:
@@ -312,7 +316,7 @@ def _copy(machine: Machine, call: Call) -> Value:
     match call.first:
         case Object(role="model") as model:
             text = f"{model.text} copy"
-            return machine.things.made("model", text, "", frozenset(), call.node)
+            return machine.objects.made("model", text, "", frozenset(), call.node)
         case list() as items:
             return list(items)
         case dict() as table:
@@ -331,9 +335,9 @@ def _spawn(machine: Machine, call: Call) -> Answer:
     worker, given = call.argument(0, "fn"), call.argument(1, "args")
     if not isinstance(worker, Closure) or not worker.function.params:
         return NotImplemented
-    rank = machine.invoking.parameter(worker.function.params[0], worker.function)
+    rank = machine.function_calls.parameter(worker.function.params[0], worker.function)
     rest = given if isinstance(given, list | tuple) else ()
-    return machine.calling.apply(worker, [rank, *rest], {}, call.node)
+    return machine.dispatch.apply(worker, [rank, *rest], {}, call.node)
 
 
 def _progress(_: Machine, call: Call) -> Value:

@@ -28,7 +28,7 @@ _OPERATORS = {
 }  # fmt: skip
 
 
-class Unfollowed:
+class OpaqueCalls:
     """What calls give and do of which only the names are known, for one machine."""
 
     def __init__(self, machine: Machine) -> None:
@@ -39,32 +39,32 @@ class Unfollowed:
         machine, name = self.machine, call.path
         args, kwargs, node = call.args, call.kwargs, call.node
         if name in base.attributes:
-            return machine.calling.apply(base.attributes[name], args, kwargs, node)
+            return machine.dispatch.apply(base.attributes[name], args, kwargs, node)
         stepped = machine.symbols.get(base.text)
         if isinstance(stepped, Object) and stepped.role == "optimizer":
             # A scaler stepped it before: an optimizer, whatever made it.
-            return machine.calling.object_method(stepped, name, args, kwargs, node)
+            return machine.dispatch.object_method(stepped, name, args, kwargs, node)
         handler = METHODS.get(name)
         if handler is None and not base.parameters:
             handler = METHODS_OF_DATA.get(name)
         if handler and (found := handler(machine, base, call)) is not NotImplemented:
             return found
         if base.parameters:
-            return machine.updating.parameter_method(base, name, args, node)
+            return machine.updates.parameter_method(base, name, args, node)
         special = machine.engines.framework_method(base, name, args, kwargs, node)
         if special is not None:
             return special[0]
         text = f"{base.text}.{name}"
-        if machine.naming.role(name) in ("model", "criterion") and not base.tensor:
-            callee = machine.naming.symbol(text, name, node)
+        if machine.resolver.role(name) in ("model", "criterion") and not base.tensor:
+            callee = machine.resolver.symbol(text, name, node)
             if isinstance(callee, Object):
-                return machine.calling.call_object(callee, args, kwargs, node)
+                return machine.dispatch.call_object(callee, args, kwargs, node)
         return self.call(base, Call(text, args, kwargs, node))
 
     def call(self, callee: Value, call: Call) -> Value:
         """A call that cannot be followed: what it returns depends on all that it got."""
         machine, last = self.machine, call.last
-        if machine.naming.is_steps(last) and not any(
+        if machine.resolver.is_steps(last) and not any(
             isinstance(a, Unknown) and a.tensor for a in call.args
         ):
             # A method that works the steps out (`train.gradient_accumulation_iters(devices)`).
@@ -83,7 +83,7 @@ def _backward(machine: Machine, base: Unknown, call: Call) -> Answer:
     if text.endswith("booster"):
         machine.losses.backward(call.argument(0, "loss"), "booster", node, kwargs, subject=text)
         return None
-    named = machine.naming.roles.is_loss(text.rpartition(".")[2])
+    named = machine.resolver.roles.is_loss(text.rpartition(".")[2])
     if not (base.tensor or base.loss or named) and call.args:
         return NotImplemented
     via = "scaler" if base.scaler is not None else "tensor"
@@ -114,7 +114,7 @@ def _masked_select(machine: Machine, base: Unknown, call: Call) -> Answer:
     """`x.masked_select(mask)` is `x[mask]`."""
     match call.node:
         case p.Call(at=at, func=func, args=[*_, mask]) if call.args:
-            return machine.members.item(base, call.args[0], p.Item(at, func, mask.value))
+            return machine.attributes.item(base, call.args[0], p.Item(at, func, mask.value))
         case _:
             return NotImplemented
 
@@ -169,7 +169,7 @@ def _arithmetic(machine: Machine, base: Unknown, call: Call) -> Answer:
         if isinstance(by, Unknown) and by.total:
             machine.tensors.read(by, True, node)
         if changes:
-            machine.updating.multiplied(base, op, by, node)
+            machine.updates.multiplied(base, op, by, node)
             return base
     found = machine.tensors.linear(op, base, by, node)
     if not changes or not isinstance(found, Unknown):
@@ -192,7 +192,7 @@ def _get(machine: Machine, base: Unknown, call: Call) -> Answer:
         part = derived(f"{base.text}{shown}", base, node=call.node)
         return base.attributes.setdefault(shown, part)
     hint = call.argument(1) if isinstance(call.argument(1), bool) else None
-    return machine.naming.symbol(f"{base.text}.{key}", key, call.node, hint)
+    return machine.resolver.symbol(f"{base.text}.{key}", key, call.node, hint)
 
 
 def _clamp(_: Machine, base: Unknown, __: Call) -> Answer:
@@ -208,7 +208,7 @@ def _items(_: Machine, base: Unknown, call: Call) -> Value:
 def _split(machine: Machine, base: Unknown, call: Call) -> Value:
     """The pieces of a tensor, each by itself where their number is known."""
     if call.path in ("chunk", "tensor_split") and call.args:
-        pieces = machine.iterating.pieces(base, call.args[0])
+        pieces = machine.iteration.pieces(base, call.args[0])
         if pieces is not None:
             return pieces
     return Unknown(f"{base.text}.{call.path}(…)", base.batches, base.networks, base.forwards)
@@ -272,7 +272,7 @@ def _cycle(_: Machine, __: Value, call: Call) -> Answer:
 def _clip(machine: Machine, callee: Value, call: Call) -> Value:
     """A function of the project's, or of a library, that clips gradients as its name tells."""
     clipped = [a for a in flat(_sources(callee, call)) if isinstance(a, Unknown | Object)]
-    machine.updating.clip(clipped, "torch", call.node, call.path)
+    machine.updates.clip(clipped, "torch", call.node, call.path)
     return Unknown("norm", pending_batches(machine))
 
 
@@ -280,7 +280,7 @@ def _clear(machine: Machine, callee: Value, call: Call) -> Answer:
     """A function of the project's that clears gradients, as its name tells."""
     if isinstance(callee, Unknown | Object):
         return NotImplemented
-    machine.updating.cleared_by_name(flat(call.given), call.node)
+    machine.updates.cleared_by_name(flat(call.given), call.node)
     return None
 
 
@@ -291,7 +291,7 @@ def _rescale(machine: Machine, _: Value, call: Call) -> Answer:
     for source in flat(call.args):
         if isinstance(source, Unknown) and (count := source.per or source).total:
             machine.tensors.read(count, True, call.node)
-    machine.updating.rescaled(call.args[0], call.path, False, call.node)
+    machine.updates.rescaled(call.args[0], call.path, False, call.node)
     return None
 
 
@@ -316,13 +316,13 @@ def _scaler(machine: Machine, _: Value, call: Call) -> Answer:
     """timm's scaler, which goes backward, clips and steps."""
     if len(call.args) < 2:
         return NotImplemented
-    scaler = machine.things.symbol("scaler", call.path, call.node)
-    return machine.updating.native_scaler(scaler, call.args, call.kwargs, call.node)
+    scaler = machine.objects.symbol("scaler", call.path, call.node)
+    return machine.updates.native_scaler(scaler, call.args, call.kwargs, call.node)
 
 
 def _norm(machine: Machine, callee: Value, call: Call) -> Value:
     """The size of gradients."""
-    machine.updating.norm(flat(_sources(callee, call)), call.node, call.path)
+    machine.updates.norm(flat(_sources(callee, call)), call.node, call.path)
     return Unknown("norm")
 
 
@@ -390,7 +390,7 @@ def _depending(machine: Machine, callee: Value, call: Call) -> Unknown:
     found.networks = found.networks.union(*(s.networks for s in unknown if s.parameters))
     if state.no_grad or names.is_accuracy(last):
         found.networks = frozenset()
-    found.things = tuple(s for s in objects if s.role)
+    found.objects = tuple(s for s in objects if s.role)
     if last in _RECORDS or (last[:1].isupper() and "Output" in last):
         # A model's output holds what it is made of under the names that it is given, and in their order.
         held = {k: v for k, v in call.kwargs.items() if isinstance(v, Unknown)}
@@ -401,7 +401,7 @@ def _depending(machine: Machine, callee: Value, call: Call) -> Unknown:
 def _note_unread(machine: Machine, callee: Value, call: Call, unknown: list[Unknown]) -> None:
     """Notes a call that is given what trains, and of which nobody knows what it does with it."""
     text, state = call.path, machine.state
-    received = machine.things.received(call.args, call.kwargs)
+    received = machine.objects.received(call.args, call.kwargs)
     if any(s.batches for s in unknown):
         # The model and its data: a forward.
         received.discard("model")
@@ -412,7 +412,7 @@ def _note_unread(machine: Machine, callee: Value, call: Call, unknown: list[Unkn
         # What is asked for its number alone is told to somebody.
         received.discard("loss")
     harmless = frameworks.is_harmless(text) or (
-        isinstance(callee, Library) and machine.elsewhere.is_harmless(text)
+        isinstance(callee, Library) and machine.cross_file.is_harmless(text)
     )
     if received and not state.inside and not harmless:
         inside = any(x.node in machine.relevance.backwards for x in state.loops)
@@ -427,7 +427,7 @@ def _may_know_steps(machine: Machine, callee: Value, given: list[Value]) -> bool
         case Unknown():
             return not callee.tensor
         case Library():
-            definition = machine.elsewhere.find(callee)
+            definition = machine.cross_file.find(callee)
             return definition is not None and any(map(names.is_steps, definition.names))
         case Object():
             # A model that works out its loss in a method is none that divides it.

@@ -58,14 +58,14 @@ def _parameter(machine: Machine, call: Call) -> Value:
 def _for_each(machine: Machine, call: Call) -> Value:
     """Gradients are multiplied, many at once."""
     for given in flat([call.first])[:1]:
-        machine.updating.rescaled(given, "…", False, call.node)
+        machine.updates.rescaled(given, "…", False, call.node)
     return None
 
 
 def _module(machine: Machine, call: Call) -> Value:
     """A layer of torch's."""
-    networks = machine.things.networks_of(call.args)
-    return machine.things.made("model", "model", call.last, networks, call.node)
+    networks = machine.objects.networks_of(call.args)
+    return machine.objects.made("model", "model", call.last, networks, call.node)
 
 
 def _of_number(_: Machine, call: Call) -> Answer:
@@ -108,7 +108,7 @@ def _norm(machine: Machine, call: Call) -> Answer:
     whole = "dim" not in call.kwargs and _is_gradient(call.first)
     if not whole and call.last != "get_total_norm":
         return NotImplemented
-    machine.updating.norm(flat(call.args), call.node, call.path)
+    machine.updates.norm(flat(call.args), call.node, call.path)
     return Unknown("norm")
 
 
@@ -145,7 +145,7 @@ def _method(machine: Machine, call: Call) -> Answer:
     """What the tensor's method of the same name gives."""
     if not isinstance(call.first, Unknown):
         return NotImplemented
-    return machine.unfollowed.method(
+    return machine.opaque_calls.method(
         call.first, Call(call.last, call.args[1:], call.kwargs, call.node)
     )
 
@@ -154,7 +154,7 @@ def _chunk(machine: Machine, call: Call) -> Answer:
     """The pieces of a tensor."""
     if not isinstance(call.first, Unknown) or len(call.args) < 2:
         return NotImplemented
-    pieces = machine.iterating.pieces(call.first, call.args[1])
+    pieces = machine.iteration.pieces(call.first, call.args[1])
     return pieces if pieces is not None else NotImplemented
 
 
@@ -189,7 +189,7 @@ def all_reduce(machine: Machine, call: Call) -> Value:
             for n in (p.walk_expr(target) if target is not None else ())
         )
         factor = Fraction(1) if how and direct else None
-        machine.updating.rescaled(gradients, "ranks", True, node, factor, int(how == "sum"))
+        machine.updates.rescaled(gradients, "ranks", True, node, factor, int(how == "sum"))
         machine.emit(t.Reduce(*machine.stamp(node, gradients.text), "gradients", averaged))
         return None
     what = "other"
@@ -252,7 +252,7 @@ def _dropped(pattern: str) -> list[Value] | None:
 
 def criterion(machine: Machine, call: Call) -> Value:
     """A loss module."""
-    found = machine.things.made("criterion", "criterion", call.last, frozenset(), call.node)
+    found = machine.objects.made("criterion", "criterion", call.last, frozenset(), call.node)
     found.reduction, found.varies = _reduction(call.kwargs), _varies(machine, call)
     return found
 

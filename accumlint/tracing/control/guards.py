@@ -239,7 +239,7 @@ class Guards(Decisions):
         `step % K == K - 1` steps).
         """
         rounds = self.machine.state.rounds
-        number = rounds.setdefault(self.machine.iteration(), len(rounds) + 1)
+        number = rounds.setdefault(self.machine.loop_position(), len(rounds) + 1)
         return (number - ahead) % self.machine.scenario.steps == 0
 
     def _behind(self, test: p.Expr) -> int:
@@ -418,7 +418,7 @@ class Guards(Decisions):
             and bool(self.machine.state.loops)
             and shapes.is_about_data(value, node)
         )
-        now = self.machine.iteration()
+        now = self.machine.loop_position()
         when, reason, answer = self._told.get(key, (None, False, False))
         if when == now and reason:
             # What went wrong with this micro-batch, or went well, did so for whoever asks the same of it.

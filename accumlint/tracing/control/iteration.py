@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _LONGEST = 400
 
 
-class Iterating:
+class Iteration:
     """Turns values into streams for the machine's loops."""
 
     def __init__(self, machine: Machine) -> None:
@@ -73,7 +73,7 @@ class Iterating:
         if not self._training(node) or not isinstance(node, p.For) or node not in stepping:
             return False
         read = (n.id for n in p.walk_expr(node.iterable) if isinstance(n, p.Name))
-        return any(self.machine.naming.role(name) == "loader" for name in read)
+        return any(self.machine.resolver.role(name) == "loader" for name in read)
 
     def _training(self, node: p.Node | None) -> bool:
         return node is not None and node in self.machine.relevance.backwards
@@ -100,7 +100,7 @@ class Iterating:
             case "map":
                 inner, callee = self.stream(value.args[1], node), value.args[0]
                 at = node if node is not None else machine.program.body[0]
-                return mapped(inner, lambda x: machine.calling.apply(callee, [x], {}, at))
+                return mapped(inner, lambda x: machine.dispatch.apply(callee, [x], {}, at))
             case "expression":
                 assert value.made is not None
                 return mapped(self.stream(value.args[0], node), value.made)
@@ -131,7 +131,7 @@ class Iterating:
             return each_of(list(numbers[:longest]), full and self._training(node))
         first = start if isinstance(start, int) else 0
         each = step if isinstance(step, int) else 1
-        rounds = machine.rounds.taken(node)
+        rounds = machine.trip_counts.taken(node)
         is_pass = start == 0 and step == 1 and self._is_a_pass(node, stop)
         whole = machine.state.guessed and rounds == machine.scenario.steps and each == step
         if isinstance(stop, Unknown) and start == 0:
@@ -157,7 +157,9 @@ class Iterating:
     def _positions(self, node: p.Node | None, rounds: int) -> Iterator[int]:
         """The rounds of a loop of unknown length, with some more where its windows have not shown by then."""
         position, begun = 0, len(self.machine.state.events)
-        while position < rounds or (position < 24 and self.machine.rounds.unfinished(node, begun)):
+        while position < rounds or (
+            position < 24 and self.machine.trip_counts.unfinished(node, begun)
+        ):
             yield position
             position += 1
 
@@ -170,7 +172,7 @@ class Iterating:
         loops = machine.state.loops
         if not isinstance(node, p.For) or not isinstance(stop, Unknown):
             return False
-        if node not in machine.relevance.stepping or machine.rounds.holds_loop(node):
+        if node not in machine.relevance.stepping or machine.trip_counts.holds_loop(node):
             return False
         anew = machine.state.by_epochs or any(x.node in machine.relevance.backwards for x in loops)
         if not anew or any(x.loader for x in loops):
@@ -189,7 +191,7 @@ class Iterating:
             return _LONGEST
         if not self._training(node):
             return 8
-        if machine.rounds.holds_loop(node):
+        if machine.trip_counts.holds_loop(node):
             return 3 if node in machine.relevance.stepping else max(3, machine.scenario.steps)
         return 64 if node not in machine.relevance.stepping else max(24, machine.scenario.length)
 
@@ -237,7 +239,7 @@ class Iterating:
                 return value
 
     def alike(self, source: Value, item: Value) -> Value:
-        """What comes beside `item` in a zip: data of the same micro-batch, or the thing itself."""
+        """What comes beside `item` in a zip: data of the same micro-batch, or the object itself."""
         if isinstance(source, Object) and source.role != "loader":
             return source
         batches = item.batches if isinstance(item, Unknown) else frozenset[Batch]()
@@ -257,7 +259,7 @@ class Iterating:
         return Stream(self.stream(source, node).drive)
 
     def endless(self, value: Lazy, node: p.Node | None) -> Stream:
-        rounds = self.machine.rounds.taken(node)
+        rounds = self.machine.trip_counts.taken(node)
         if value.kind == "count":
             start = value.args[0] if value.args and isinstance(value.args[0], int) else 0
             return each_of(list(range(start, start + rounds)), False)
@@ -277,7 +279,7 @@ class Iterating:
         )
 
         def limit() -> int:
-            return machine.rounds.taken(node) if self._training(node) else 8
+            return machine.trip_counts.taken(node) if self._training(node) else 8
 
         most = max(limit(), 3) if endless else _LONGEST
 
@@ -297,7 +299,7 @@ class Iterating:
                     raise Leave("exhausted")
 
             try:
-                machine.invoking.run_generator(closure, value.args, value.kwargs, one, at)
+                machine.function_calls.run_generator(closure, value.args, value.kwargs, one, at)
             except Leave as leave:
                 if leave.signal != "exhausted":
                     raise
@@ -317,7 +319,7 @@ class Iterating:
         if value.role in ("optimizer", "model", "scheduler", "scaler", "criterion"):
             return each_of([value], False)
         if value.cls is not None:
-            found = self.machine.invoking.method_of(value, "__iter__")
+            found = self.machine.function_calls.method_of(value, "__iter__")
             if found is not None and found.closure.function.yields:
                 return self.generator(Lazy("generator", [], closure=found), node)
         return self.unknown(Unknown(value.text), node)
@@ -335,7 +337,7 @@ class Iterating:
             item = Unknown(f"{value.text}[…]", value.batches, value.networks, value.forwards)
             item.loss, item.reduction = value.loss, value.reduction
             return each_of([item], False)
-        rounds = machine.rounds.taken(node)
+        rounds = machine.trip_counts.taken(node)
         if (loader := self._loader_of(node)) is not None:
             return Stream(lambda body: repeated(rounds, lambda: body(loader)), False)
         if value.batches:
@@ -348,7 +350,7 @@ class Iterating:
         def drive(body: Callable[[Value], None]) -> None:
             begun = len(machine.state.events)
             for position in self._positions(node, rounds):
-                last = position + 1 >= rounds and machine.rounds.nearly_done(node, begun)
+                last = position + 1 >= rounds and machine.trip_counts.nearly_done(node, begun)
                 machine.state.last.append(last)
                 try:
                     body(self.fetched(value, None))
@@ -361,26 +363,26 @@ class Iterating:
         """What stands for all that a loop goes through: one of them (`for optimizer in self.optimizers`)."""
         if not isinstance(node, p.For) or value.batches or self.is_loader(value):
             return None
-        naming = self.machine.naming
+        resolver = self.machine.resolver
         made = [
             (role, n)
             for n in p.target_names(node.target)
-            if (role := naming.role(n)) in ("optimizer", "model", "scheduler")
+            if (role := resolver.role(n)) in ("optimizer", "model", "scheduler")
         ]
-        return self.machine.things.symbol(*made[0], node) if len(made) == 1 else None
+        return self.machine.objects.symbol(*made[0], node) if len(made) == 1 else None
 
     def _loader_of(self, node: p.Node | None) -> Object | None:
         """What a loop over several loaders (`for loader in self.loaders`) goes through."""
         machine = self.machine
-        if not isinstance(node, p.For) or not machine.rounds.holds_windows(node):
+        if not isinstance(node, p.For) or not machine.trip_counts.holds_windows(node):
             return None
-        made = [n for n in p.target_names(node.target) if machine.naming.role(n) == "loader"]
-        return machine.things.symbol("loader", made[0], node) if len(made) == 1 else None
+        made = [n for n in p.target_names(node.target) if machine.resolver.role(n) == "loader"]
+        return machine.objects.symbol("loader", made[0], node) if len(made) == 1 else None
 
     def is_loader(self, value: Value) -> bool:
         """True for what is a loader by what is done with its name, or by that name."""
         named = isinstance(value, Unknown | Object)
-        return named and self.machine.naming.role(value.text.rpartition(".")[2]) == "loader"
+        return named and self.machine.resolver.role(value.text.rpartition(".")[2]) == "loader"
 
     def pieces(self, batch: Unknown, number: Value) -> list[Value] | None:
         """A batch cut into as many pieces as there are accumulation steps; None for any other cut."""
@@ -437,7 +439,7 @@ class Iterating:
                 if isinstance(value, Unknown) and value.batches:
                     return Unknown(f"len({text})", value.batches, count=True)
                 last = text.rpartition(".")[2].strip("[…]")
-                if self.machine.naming.role(last) == "loader" and "dataset" not in last:
+                if self.machine.resolver.role(last) == "loader" and "dataset" not in last:
                     state.length_asked = True
                     return self.machine.scenario.length
                 if isinstance(value, Object) and value.role in ("optimizer", "model"):

@@ -9,8 +9,8 @@ from typing import cast
 
 from accumlint.tracing import trace as t
 
-# What events hold of things that are not compared by what they hold themselves.
-_HELD = {t.Thing, t.Contribution}
+# What events hold of objects that are not compared by what they hold themselves.
+_HELD = {t.TrainingObject, t.Contribution}
 
 
 def told(run: t.Run) -> Hashable:

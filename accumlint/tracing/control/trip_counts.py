@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from accumlint.tracing.interpreter import Machine
 
 
-class Rounds:
+class TripCounts:
     """Takes loops round until they have shown their windows, and no more often."""
 
     def __init__(self, machine: Machine) -> None:
@@ -90,7 +90,7 @@ class Rounds:
     def _training_loops(
         self, body: tuple[p.Stmt, ...], seen: set[str], around: Set[p.Function] = frozenset()
     ) -> Iterator[p.For | p.While]:
-        graph = self.machine.elsewhere.borders.graph
+        graph = self.machine.cross_file.borders.graph
         for inner in graph.loops_and_calls(body):
             if isinstance(inner, p.For | p.While) and inner in self._relevance.backwards:
                 yield inner
@@ -98,7 +98,7 @@ class Rounds:
                 callee = called(inner.func)
                 if callee in self._relevance.reaching_backward and callee not in seen:
                     seen.add(callee)
-                    others = self.machine.elsewhere.named(callee)
+                    others = self.machine.cross_file.named(callee)
                     for function in (*graph.functions(callee), *others):
                         if function not in around:
                             self.machine.budget.spend(STEPS_OF_WALK)
@@ -112,7 +112,7 @@ class Rounds:
                 return True
             read = {n.id for n in p.walk_expr(inner.iterable) if isinstance(n, p.Name)}
             read |= {n.name for n in p.walk_expr(inner.iterable) if isinstance(n, p.Attr)}
-            return any(self.machine.naming.role(n) == "loader" for n in read)
+            return any(self.machine.resolver.role(n) == "loader" for n in read)
         return False
 
 

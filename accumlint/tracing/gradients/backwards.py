@@ -56,7 +56,7 @@ class Backwards:
         event = t.Backward(
             node, index, state.current, state.epoch, subject or loss.text, via, _written(node, loss.text), (), silenced,
             bool(state.accumulating), kwargs.get("retain_graph") is True, loss.lost, divided,
-            scaler.thing if scaler is not None else None,
+            scaler.traced if scaler is not None else None,
             tuple(dict.fromkeys(f for x in terms for f in x.atom.forwards)), bool(state.autocast),
         )  # fmt: skip
         summed = _summed_over_microbatches(terms)
@@ -82,7 +82,7 @@ class Backwards:
         batches = frozenset[Batch]().union(*(x.atom.batches for x in terms)) or loss.batches
         if batches:
             return max(batches, key=lambda b: b.serial).when
-        here = self.timeline.iteration()
+        here = self.timeline.loop_position()
         # A loss that was lost on its way comes of the forward before it.
         return self.latest.when if self.latest is not None and self.latest_at == here else (here, 1)
 

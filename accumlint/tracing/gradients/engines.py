@@ -63,19 +63,19 @@ class Engines:
             case "gradient_accumulation_steps":
                 return True, self.engine_steps(base) or Unknown("steps")
             case "zero_grad":
-                if base.thing is None or not base.thing.certain:
-                    self.machine.updating.wipe(base, node)
+                if base.traced is None or not base.traced.certain:
+                    self.machine.updates.wipe(base, node)
                 return True, None
             case "train_batch":
                 return True, Unknown("loss")
             case _:
-                return self.machine.things.model_method(base, name, args, kwargs, node)
+                return self.machine.objects.model_method(base, name, args, kwargs, node)
 
     def engine_steps(self, base: Object) -> int | None:
         """What an engine divides by: its own configuration's steps where the engine is known to be DeepSpeed's."""
         if base.steps is not None:
             return base.steps
-        if base.thing is not None and base.thing.kind == "deepspeed":
+        if base.traced is not None and base.traced.kind == "deepspeed":
             if not self._may_have_windows():
                 return 1
             # Its configuration, which is no part of the program, sets them.
@@ -131,7 +131,7 @@ class Engines:
             return False
         wanted = f"{p.dotted(backward.func.base)}.step"
         # The loop may stand in another file, which is given the engine.
-        bodies = [self.machine.program.body, *(f.body for f in self.machine.elsewhere.functions)]
+        bodies = [self.machine.program.body, *(f.body for f in self.machine.cross_file.functions)]
         for node in (n for body in bodies for n in p.walk(body)):
             inner = node.body if isinstance(node, p.If | p.For | p.While | p.With | p.Try) else ()
             called = [n.value for n in inner if isinstance(n, p.Do)]
@@ -144,16 +144,16 @@ class Engines:
         steps = self.engine_steps(base)
         machine = self.machine
         stamp = machine.stamp(node, base.text)
-        machine.emit(t.EngineCall(*stamp, machine.things.thing(base), base.steps))
+        machine.emit(t.EngineCall(*stamp, machine.objects.traced(base), base.steps))
         base.counter += 1
         if steps is not None and base.counter % steps:
             return
         optimizer = base.attributes.get("optimizer")
         if not isinstance(optimizer, Object):
-            thing = t.Thing("optimizer", base.text, "", node, False)
-            optimizer = Object(base.text, thing, networks=base.networks)
+            traced = t.TrainingObject("optimizer", base.text, "", node, False)
+            optimizer = Object(base.text, traced, networks=base.networks)
             base.attributes["optimizer"] = optimizer
-        self.machine.updating.step(optimizer, node, None, gated=True)
+        self.machine.updates.step(optimizer, node, None, gated=True)
         self.machine.state.ledger.clear(optimizer)
 
     def fabric_method(
@@ -167,16 +167,16 @@ class Engines:
             case "setup" | "setup_module" | "setup_optimizers" | "setup_dataloaders" | "prepare":
                 return True, self.passed(args)
             case "clip_gradients":
-                self.machine.updating.clip(flat(args), "fabric", node, base.text)
+                self.machine.updates.clip(flat(args), "fabric", node, base.text)
                 return True, Unknown("norm")
             case "no_backward_sync":
                 model = next((a for a in args if isinstance(a, Object)), None)
                 enabled = kwargs.get("enabled", args[1] if len(args) > 1 else True)
                 if model is None or enabled is False:
                     return True, Context("plain")
-                if enabled is not True and not self.machine.syncing.decided(enabled, node):
+                if enabled is not True and not self.machine.sync_contexts.decided(enabled, node):
                     return True, Context("plain")
-                return True, self.machine.syncing.no_sync(model, node, "fabric")
+                return True, self.machine.sync_contexts.no_sync(model, node, "fabric")
             case _ if name in _QUIET:
                 return True, None
             case _:
@@ -204,9 +204,9 @@ class Engines:
                 model = next((a for a in args if isinstance(a, Object)), None)
                 if model is None:
                     return True, Context("plain")
-                return True, self.machine.syncing.no_sync(model, node, "accelerate")
+                return True, self.machine.sync_contexts.no_sync(model, node, "accelerate")
             case "clip_grad_norm_" | "clip_grad_value_":
-                self.machine.updating.clip(flat(args), "accelerator", node, base.text)
+                self.machine.updates.clip(flat(args), "accelerator", node, base.text)
                 return True, Unknown("norm")
             case "unscale_gradients":
                 self.machine.state.ledger.unscale(None)
@@ -216,12 +216,12 @@ class Engines:
                 if not isinstance(model, Object):
                     return True, model
                 if not model.prepared:
-                    return True, self.machine.things.part(model, model.text)
+                    return True, self.machine.objects.part(model, model.text)
                 return True, Object(
-                    f"{base.text}.unwrap_model({model.text})", model.thing, model.cls, model.attributes, model.networks
+                    f"{base.text}.unwrap_model({model.text})", model.traced, model.cls, model.attributes, model.networks
                 )  # fmt: skip
             case "autocast":
-                return True, self.machine.syncing.autocast(kwargs)
+                return True, self.machine.sync_contexts.autocast(kwargs)
             case (
                 "main_process_first" | "local_main_process_first" | "join_uneven_inputs" | "profile"
             ):
@@ -254,25 +254,25 @@ class Engines:
                 self.machine.losses.backward(loss, "lightning", node, kwargs, subject=text)
                 return (None,)
             case "optimizers" if not args:
-                return (self.machine.things.symbol("optimizer", f"{text}.optimizers()", node),)
+                return (self.machine.objects.symbol("optimizer", f"{text}.optimizers()", node),)
             case "lr_schedulers" if not args:
-                return (self.machine.things.symbol("scheduler", f"{text}.lr_schedulers()", node),)
+                return (self.machine.objects.symbol("scheduler", f"{text}.lr_schedulers()", node),)
             case "clip_gradients" if args:
-                self.machine.updating.clip(flat(args), "lightning", node, text)
+                self.machine.updates.clip(flat(args), "lightning", node, text)
                 return (None,)
             case "toggle_optimizer" | "untoggle_optimizer":
                 return (None,)
             case "no_sync" if not args:
                 own = base if isinstance(base, Object) and base.networks else None
-                model = own or self.machine.things.symbol("model", text, node)
-                return (self.machine.syncing.no_sync(model, node),)
+                model = own or self.machine.objects.symbol("model", text, node)
+                return (self.machine.sync_contexts.no_sync(model, node),)
             case "zero_grad" if (
                 not (isinstance(base, Unknown) and base.tensor)
-                and self.machine.naming.role(text.rpartition(".")[2]) == ""
+                and self.machine.resolver.role(text.rpartition(".")[2]) == ""
             ):
                 optimizers = self.machine.state.ledger.optimizers
                 if len(optimizers) == 1 and text.rpartition(".")[2] != "self":
-                    self.machine.updating.clear(optimizers[0], node)
+                    self.machine.updates.clear(optimizers[0], node)
                     return (None,)
                 return None
             case "parameters" | "get_parameters" if not args:
@@ -287,8 +287,8 @@ class Engines:
         if len(args) < 2 or not isinstance(args[0], Object) or "num_items_in_batch" in kwargs:
             # What a model divides by the count that it is given is not known.
             return None
-        outputs = self.machine.calling.apply(args[0], [], {"**": args[1]}, node)
-        loss = self.machine.members.attribute(outputs, "loss", node)
+        outputs = self.machine.dispatch.apply(args[0], [], {"**": args[1]}, node)
+        loss = self.machine.attributes.attribute(outputs, "loss", node)
         with_outputs = True in (*args[2:3], kwargs.get("return_outputs"))
         return ((loss, outputs) if with_outputs else loss,)
 
@@ -300,7 +300,7 @@ class Engines:
         """What Accelerate divides by: its constructor's steps, or the window's where only its name is known."""
         if accelerator.steps is not None:
             return accelerator.steps
-        if accelerator.thing is not None and not accelerator.thing.certain:
+        if accelerator.traced is not None and not accelerator.traced.certain:
             if self.machine.relevance.accumulates:
                 self.machine.state.asked = True
                 return self.machine.scenario.steps
@@ -329,21 +329,21 @@ class Engines:
 
         def told(at: p.Node, steps: int, entered: bool) -> None:
             stamp = machine.stamp(at, accelerator.text)
-            machine.emit(t.Accumulate(*stamp, machine.things.thing(accelerator), steps, entered))
+            machine.emit(t.Accumulate(*stamp, machine.objects.traced(accelerator), steps, entered))
 
         self.accelerator = accelerator
         return Context("accumulate", enter, leave)
 
     def _is_a_trainers(self, accelerator: Object) -> bool:
         """True for the accelerator that a Hugging Face Trainer makes: the end of a loader is no boundary to it."""
-        made_elsewhere = accelerator.thing is not None and not accelerator.thing.certain
+        made_elsewhere = accelerator.traced is not None and not accelerator.traced.certain
         own = made_elsewhere and accelerator.text.startswith("self.")
         classes = (n for n in self.machine.program.body if isinstance(n, p.Class))
         return own and any(base.endswith("Trainer") for cls in classes for base in cls.bases)
 
-    def unprepared(self, thing: Object) -> bool:
+    def unprepared(self, value: Object) -> bool:
         """True for an object seen being built in a file that prepares others, and not this one."""
-        if thing.thing is None or not thing.thing.certain or thing.prepared or thing.handed:
+        if value.traced is None or not value.traced.certain or value.prepared or value.handed:
             return False
         return self.prepared_any or self.handed_any
 
@@ -362,12 +362,12 @@ class Engines:
         accelerator = self.in_force()
         return accelerator is None or not self.gated(optimizer) or accelerator.sync
 
-    def handed(self, things: list[Object]) -> None:
-        """Things given to a call that cannot be followed, which may prepare them."""
-        if any(thing.role == "accelerator" for thing in things):
+    def handed(self, objects: list[Object]) -> None:
+        """Objects given to a call that cannot be followed, which may prepare them."""
+        if any(value.role == "accelerator" for value in objects):
             self.handed_any = True
-        for thing in things:
-            thing.handed = True
+        for value in objects:
+            value.handed = True
 
     def passed(self, args: list[Value]) -> Value:
         return args[0] if len(args) == 1 else tuple(args)

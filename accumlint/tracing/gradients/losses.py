@@ -80,28 +80,30 @@ class Losses(Backwards):
     ) -> Value:
         """What a model's own forward returns; None where it is not executed, or not to its end."""
         machine, function = self.machine, method.closure.function
-        state, elsewhere = machine.state, machine.elsewhere
-        if state.depth >= 6 or elsewhere.trains(function) or elsewhere.refuses(function):
+        state, cross_file = machine.state, machine.cross_file
+        if state.depth >= 6 or cross_file.trains(function) or cross_file.refuses(function):
             return None
         inner = model.inner
         receiver = inner if inner is not None and inner.cls is not None else model
         state.inside += 1
         taken, self._taken = self._taken, batches
         try:
-            value = _merged(machine.invoking.invoke(method.closure, args, kwargs, receiver, node))
+            value = _merged(
+                machine.function_calls.invoke(method.closure, args, kwargs, receiver, node)
+            )
         finally:
             state.inside -= 1
             self._taken = taken
         first = value[0] if isinstance(value, list | tuple) and value else value
         if isinstance(first, Number):
             # What comes out of a network is no number of Python's: it was not followed to its end.
-            elsewhere.refuse(function, always=True)
+            cross_file.refuse(function, always=True)
             return None
         if _holds_loss(value):
-            elsewhere.borders.telling.add(function)
+            cross_file.borders.telling.add(function)
         else:
             # Another file's model is executed for the sake of its loss alone.
-            elsewhere.refuse(function)
+            cross_file.refuse(function)
         return value
 
     def _of_library(
@@ -150,7 +152,7 @@ class Losses(Backwards):
         A loop that takes the data of a forward before it once more (adversarial steps) brings no new micro-batch.
         """
         machine = self.machine
-        *here, _ = machine.iteration()
+        *here, _ = machine.loop_position()
         data = [value for value in given if isinstance(value, Unknown)]
         known = self._fed.get(tuple(map(id, data)))
         if (
@@ -160,7 +162,7 @@ class Losses(Backwards):
             and here[: len(known.path)] == known.path
         ):
             return known.batch
-        batch = machine.members.piece_of_iteration()
+        batch = machine.attributes.piece_of_iteration()
         self._fed[tuple(map(id, data))] = _Fed(here, batch, data)
         return batch
 
@@ -192,9 +194,9 @@ class Losses(Backwards):
         if batches:
             latest = max(batches, key=lambda b: b.serial)
             state.current = machine.ordinal(latest.when)
-            self.latest, self.latest_at = latest, machine.iteration()
-        thing = model.thing or t.Thing("model", model.text, "", node, False)
-        event = t.Forward(*machine.stamp(node, model.text), thing, armed, bypassed, wrapper)
+            self.latest, self.latest_at = latest, machine.loop_position()
+        traced = model.traced or t.TrainingObject("model", model.text, "", node, False)
+        event = t.Forward(*machine.stamp(node, model.text), traced, armed, bypassed, wrapper)
         machine.emit(event)
         return event
 
@@ -208,8 +210,8 @@ class Losses(Backwards):
         armed = not any(n in state.silenced for n in model.networks) and all(
             state.flags.get(n, True) is not False for n in model.networks
         )
-        thing = model.thing or t.Thing("model", model.text, "", node, False)
-        return (t.Forward(*machine.stamp(node, model.text), thing, armed, False, wrapper),)
+        traced = model.traced or t.TrainingObject("model", model.text, "", node, False)
+        return (t.Forward(*machine.stamp(node, model.text), traced, armed, False, wrapper),)
 
     def part_of(
         self, model: Object, value: Value, args: list[Value], kwargs: dict[str, Value], node: p.Node

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from accumlint.tracing.interpreter import Machine
 
 
-class Syncing:
+class SyncContexts:
     """Turns what is said about synchronisation into events."""
 
     def __init__(self, machine: Machine) -> None:
@@ -116,17 +116,21 @@ class Syncing:
         if isinstance(value, Context):
             return value
         if isinstance(value, Object) and value.cls is not None:
-            method_of = self.machine.invoking.method_of
+            method_of = self.machine.function_calls.method_of
             enter, leave = method_of(value, "__enter__"), method_of(value, "__exit__")
             if enter is not None or leave is not None:
                 return Context(
                     "plain",
-                    (lambda at: self.machine.invoking.invoke(enter.closure, [], {}, value, at))
+                    (
+                        lambda at: self.machine.function_calls.invoke(
+                            enter.closure, [], {}, value, at
+                        )
+                    )
                     if enter
                     else None,
                     (
                         lambda at: _nothing(
-                            self.machine.invoking.invoke(
+                            self.machine.function_calls.invoke(
                                 leave.closure, [None, None, None], {}, value, at
                             )
                         )

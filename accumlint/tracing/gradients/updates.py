@@ -28,7 +28,7 @@ _PICKS = re.compile(r"^(?!.*(sum|count|num|len|/)).*mask", re.IGNORECASE)
 _TIMES_SCALE = re.compile(r"\* [\w.]+\.get_scale\(\)$|^[\w.]+\.get_scale\(\) \*")
 
 
-class Updating:
+class Updates:
     """Turns what optimizers, scalers and schedulers are asked to do into events."""
 
     def __init__(self, machine: Machine) -> None:
@@ -52,7 +52,7 @@ class Updating:
                 if closure is not None and not isinstance(closure, Unknown | Number | Object):
                     state = self.machine.state
                     state.closures += 1
-                    self.machine.calling.apply(closure, [], {}, node)
+                    self.machine.dispatch.apply(closure, [], {}, node)
                     state.closures -= 1
                 if self.machine.engines.gate(base):
                     by = scaler if scaler is not None and self.is_on(scaler) else None
@@ -82,12 +82,12 @@ class Updating:
     ) -> tuple[bool, Value]:
         machine = self.machine
         state = machine.state
-        thing = self.machine.things.thing(base)
+        traced = self.machine.objects.traced(base)
         # PyTorch names the parameter, and some pass it by its name.
         args = args or [v for key, v in kwargs.items() if key in ("optimizer", "outputs")]
         given = node.positional(0) if isinstance(node, p.Call) else None
         if args and args[0] is None and given is not None:
-            args = [machine.members.used(given), *args[1:]]
+            args = [machine.attributes.used(given), *args[1:]]
         optimizer = next((o for a in args for o in _optimizers_in(a)), None)
         match name:
             case "scale":
@@ -105,22 +105,22 @@ class Updating:
                 if self.is_on(base):
                     stamp, of = (
                         machine.stamp(node, base.text),
-                        optimizer.thing if optimizer else None,
+                        optimizer.traced if optimizer else None,
                     )
-                    machine.emit(t.Unscale(*stamp, thing, of, pending))
+                    machine.emit(t.Unscale(*stamp, traced, of, pending))
                 ledger.unscale(optimizer)
                 return True, None
             case "step":
                 target = optimizer
                 if target is None and args:
                     shown = args[0].text if isinstance(args[0], Unknown | Object) else "optimizer"
-                    target = self.machine.things.symbol("optimizer", shown, node)
+                    target = self.machine.objects.symbol("optimizer", shown, node)
                 if target is not None and self.machine.engines.gate(target):
                     self.step(target, node, base if self.is_on(base) else None, gated=False)
                 return True, None
             case "update":
                 if self.is_on(base):
-                    machine.emit(t.Update(*machine.stamp(node, base.text), thing))
+                    machine.emit(t.Update(*machine.stamp(node, base.text), traced))
                 return True, None
             case "get_scale":
                 scale = (base, len(state.events))
@@ -151,16 +151,16 @@ class Updating:
         if known is False or not isinstance(optimizer, Object):
             return Unknown("norm")
         machine, ledger = self.machine, self.machine.state.ledger
-        thing = machine.things.thing(scaler)
+        traced = machine.objects.traced(scaler)
         pending = ledger.pending_of(optimizer)
         stamp = machine.stamp(node, scaler.text)
-        machine.emit(t.Unscale(*stamp, thing, optimizer.thing, pending))
+        machine.emit(t.Unscale(*stamp, traced, optimizer.traced, pending))
         ledger.unscale(optimizer)
         if kwargs.get("clip_grad") is not None:
             pending = ledger.pending_of(optimizer)
             machine.emit(t.Clip(*machine.stamp(node, scaler.text), pending, False, "torch"))
         self.step(optimizer, node, scaler, gated=False)
-        machine.emit(t.Update(*machine.stamp(node, scaler.text), thing))
+        machine.emit(t.Update(*machine.stamp(node, scaler.text), traced))
         return Unknown("norm")
 
     def scheduler_method(
@@ -181,15 +181,15 @@ class Updating:
                 isinstance(loop.node, p.Function)
                 or (
                     loop.node in machine.relevance.backwards
-                    and not machine.rounds.holds_loop(loop.node)
+                    and not machine.trip_counts.holds_loop(loop.node)
                 )
                 for loop in machine.state.loops
             )
             given = args[0] if args else None
             measured = isinstance(given, Unknown) and given.tensor
             per_epoch = outside or (measured and base.role == "scheduler" and name == "step")
-            stamp, thing = machine.stamp(node, base.text), machine.things.thing(base)
-            machine.emit(t.Schedule(*stamp, thing, gated, per_epoch, bool(args or kwargs)))
+            stamp, traced = machine.stamp(node, base.text), machine.objects.traced(base)
+            machine.emit(t.Schedule(*stamp, traced, gated, per_epoch, bool(args or kwargs)))
             return True, None
         if name in ("state_dict", "load_state_dict", "get_last_lr", "get_lr", "print_lr"):
             return True, Unknown(f"{base.text}.{name}()")
@@ -211,8 +211,8 @@ class Updating:
         applied = ledger.apply(optimizer)
         machine.emit(
             t.Step(
-                *machine.stamp(node, _called(optimizer, node)), machine.things.thing(optimizer), applied,
-                self.machine.things.thing(scaler) if scaler is not None else None,
+                *machine.stamp(node, _called(optimizer, node)), machine.objects.traced(optimizer), applied,
+                self.machine.objects.traced(scaler) if scaler is not None else None,
                 scaled_now and scaler is None, owned, gated,
             )
         )  # fmt: skip
@@ -225,7 +225,7 @@ class Updating:
         self, node: p.Node, belongs: Callable[[Object], bool], act: Callable[[], None]
     ) -> None:
         """Clears now, or behind the step of an optimizer that it belongs to where the call is misplaced."""
-        if node in self.machine.elsewhere.borders.misplaced:
+        if node in self.machine.cross_file.borders.misplaced:
             self.postponed[node] = belongs, act
         else:
             act()
@@ -241,8 +241,10 @@ class Updating:
         if machine.state.closures:
             # A closure clears what its optimizer is about to work out anew.
             return
-        thing = machine.things.thing(optimizer)
-        machine.emit(t.Clear(*machine.stamp(node, _called(optimizer, node)), thing, wiped, applied))
+        traced = machine.objects.traced(optimizer)
+        machine.emit(
+            t.Clear(*machine.stamp(node, _called(optimizer, node)), traced, wiped, applied)
+        )
 
     def wipe(self, model: Object, node: p.Node) -> None:
         self._wipe(model.networks, node, model.text, with_owners=False)
@@ -271,13 +273,13 @@ class Updating:
 
     def cleared_by_name(self, given: Iterable[Value], node: p.Node) -> None:
         """`zero_grad(parameters)`: a function clears what it is given, or everything."""
-        things = [x for x in given if isinstance(x, Unknown | Object)]
-        optimizers = [x for x in things if isinstance(x, Object) and x.role == "optimizer"]
+        given_objects = [x for x in given if isinstance(x, Unknown | Object)]
+        optimizers = [x for x in given_objects if isinstance(x, Object) and x.role == "optimizer"]
         for optimizer in optimizers:
             self.clear(optimizer, node)
-        for other in [x for x in things if x not in optimizers]:
+        for other in [x for x in given_objects if x not in optimizers]:
             self.clear_parameters(other, node)
-        if not things:
+        if not given_objects:
             self.clear_parameters(None, node)
 
     def rescaled(
@@ -382,7 +384,7 @@ class Updating:
         if isinstance(function, Closure) and _may_skip(function.function):
             return False
         if self.machine.state.loops:
-            kind = base.thing.kind if isinstance(base, Object) and base.thing is not None else ""
+            kind = base.traced.kind if isinstance(base, Object) and base.traced is not None else ""
             self.machine.emit(
                 t.Average(*self.machine.stamp(node, text), kind in frameworks.AVERAGES)
             )
@@ -435,5 +437,5 @@ def _may_skip(function: p.Function) -> bool:
 
 def _switch(scaler: Object) -> Value:
     """What a scaler's `enabled` is; that of one which nobody is seen to build is what it answers when asked."""
-    seen = scaler.thing is not None and scaler.thing.kind
+    seen = scaler.traced is not None and scaler.traced.kind
     return scaler.enabled if seen else Unknown(f"{scaler.text}.is_enabled()")

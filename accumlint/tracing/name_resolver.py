@@ -36,7 +36,7 @@ _OF_OPTIMIZERS = names.CLEARS | {
 _CALLED = re.compile(r"[\w\])]\(")
 
 
-class Naming:
+class NameResolver:
     """The meaning of names for one machine."""
 
     def __init__(self, machine: Machine) -> None:
@@ -51,13 +51,13 @@ class Naming:
             return Library(name)
         home = self.machine.home
         if home.module is not None:
-            found = self.machine.elsewhere.bound(home, name)
+            found = self.machine.cross_file.bound(home, name)
             return found[0] if found is not None else self.symbol(name, name, node)
         if name in self.machine.program.classes and name not in self.machine.program.imports:
             return ClassValue(self.machine.program.classes[name], None)
         if name in self.machine.program.imports:
             return self.imported(self.machine.program.imports[name])
-        match self.machine.elsewhere.starred(name):
+        match self.machine.cross_file.starred(name):
             case (Library(path=path, importer=importer),):
                 return self.imported(path, importer)
             case _:
@@ -68,11 +68,11 @@ class Naming:
         found = Library(path, importer or self.machine.home.source.path)
         name = path.rpartition(".")[2]
         size = self.is_steps(name) or name in self.roles.windows
-        elsewhere = self.machine.elsewhere
-        number = elsewhere.constant(found) if size else None
+        cross_file = self.machine.cross_file
+        number = cross_file.constant(found) if size else None
         if number is not None:
             return self.size(number[0], name)
-        picked = elsewhere.picked(found)
+        picked = cross_file.picked(found)
         return picked[0] if picked is not None else found
 
     def is_steps(self, name: str) -> bool:
@@ -100,7 +100,7 @@ class Naming:
         )
 
     def symbol(self, text: str, name: str, node: p.Node, hint: object = None) -> Value:
-        """Something that comes from elsewhere, known by its name alone; the same text is the same thing."""
+        """Something that comes from elsewhere, known by its name alone; the same text is the same value."""
         machine = self.machine
         windows = self.roles.windows
         # As written, too: a helper's `args` is its caller's `train_args`.
@@ -115,7 +115,7 @@ class Naming:
         if names.is_updates_per_epoch(name):
             return self._updates_per_epoch()
         if names.is_length(name) and self._is_of_a_loader(text, name):
-            return machine.iterating.length(Unknown("loader"))
+            return machine.iteration.length(Unknown("loader"))
         if text in machine.symbols:
             return machine.symbols[text]
         value = self._symbol(text, name, node, hint)
@@ -139,7 +139,7 @@ class Naming:
                 value = self.machine.eval(chosen)
                 if not self.machine.guards.truth(value, chosen, node):
                     return None
-            return self.machine.things.symbol(role, text, node)
+            return self.machine.objects.symbol(role, text, node)
         if self.roles.is_ranks(name):
             return Unknown(text, ranks=Ranks(text))
         # What ends a range is no counter, though another function counts under its name.
@@ -201,11 +201,11 @@ class Naming:
         return value
 
     def _named_object(self, name: str, path: str, value: Object, node: p.Node) -> Value:
-        if value.thing is not None:
+        if value.traced is not None:
             if not value.used:
-                self.machine.things.rename(value, path)
+                self.machine.objects.rename(value, path)
         elif self.role(name) == "model":
-            self.machine.things.told_a_model(value, path, node)
+            self.machine.objects.told_a_model(value, path, node)
         elif value.cls is None and self._is_counter_named(name):
             # What is taken for a part of a model is the number of steps that it keeps.
             return _first(node)
@@ -224,8 +224,8 @@ class Naming:
             return Unknown(path, ranks=Ranks(path))
         if value.batches and not value.networks and self._is_made_before(name, node):
             # What it is made of was gone through while datasets were set up; it is none of their items.
-            return self.machine.things.symbol("loader", path, node)
-        if value.things and not value.batches and (back := self._given_back(name, path, value)):
+            return self.machine.objects.symbol("loader", path, node)
+        if value.objects and not value.batches and (back := self._given_back(name, path, value)):
             return back
         if (size := self.size(value, path)) is not value:
             return size
@@ -247,28 +247,28 @@ class Naming:
 
     def _given_back(self, name: str, path: str, value: Unknown) -> Object | None:
         """The object that a call hands back of those that it was given."""
-        things = value.things
-        back = next((x for x in things if x.text == path), None)
-        if back and (back.role == "engine" or sum(x.role == back.role for x in things) > 1):
+        objects = value.objects
+        back = next((x for x in objects if x.text == path), None)
+        if back and (back.role == "engine" or sum(x.role == back.role for x in objects) > 1):
             return back
-        same = [x for x in things if x.role == self.role(name)]
+        same = [x for x in objects if x.role == self.role(name)]
         kept = len(same) == 1 and same[0].role in ("optimizer", "scheduler")
         return same[0] if kept or (len(same) == 1 and "wrap" in value.text) else None
 
     def _of_role(self, name: str, path: str, value: Unknown, node: p.Node) -> Value:
         """What a value is by the role that its name tells; None where that tells nothing."""
-        role, things = self.role(name), self.machine.things
+        role, objects = self.role(name), self.machine.objects
         if not value.tensor and value.terms is None and value.hint is None and not value.loss:
             if not role and self._is_counter_named(name) and not value.count:
                 # A counter taken up from a checkpoint starts at nothing in a fresh run.
                 return _first(node)
-            given = [x for x in value.things if x.role == role == "model"]
+            given = [x for x in value.objects if x.role == role == "model"]
             if given and not names.is_another(name):
                 # What a helper makes of a model, or takes out of its wrapper, has its parameters.
                 networks = frozenset[str]().union(*(x.networks for x in given))
-                return Object(path, given[0].thing, networks=networks)
+                return Object(path, given[0].traced, networks=networks)
             if role and not value.parameters and not value.count:
-                return things.symbol(role, path, node)
+                return objects.symbol(role, path, node)
         elif value.networks and not value.batches and role in ("model", "optimizer", "scheduler"):
             # What a factory makes of parameters is an optimizer; what is called a model then is only a part of one.
             whole = role == "optimizer" or not value.parameters
@@ -279,7 +279,7 @@ class Naming:
                     self.machine.symbols,
                 )
                 if made not in symbols:
-                    symbols[made] = things.made(role, path, "", value.networks, node)
+                    symbols[made] = objects.made(role, path, "", value.networks, node)
                 return symbols[made]
         return None
 
@@ -299,7 +299,7 @@ class Naming:
             callee[:1].isupper()
             and bool(loops)
             and loops[-1].node in self.machine.relevance.backwards
-            and not self.machine.rounds.holds_loop(loops[-1].node)
+            and not self.machine.trip_counts.holds_loop(loops[-1].node)
         )
 
     def _is_left_alone(self, path: str, node: p.Node) -> bool:
