@@ -283,7 +283,7 @@ def is_norm(called: str) -> bool:
     return bool(_NORM.search(called.lower())) or called in ("get_total_norm",)
 
 
-_RESCALING = re.compile(r"scale_grad|grad_scaler$|div(ide)?_grad|multiply_grad")
+_RESCALING = re.compile(r"(?<!un)scale_grad|grad_scaler$|div(ide)?_grad|multiply_grad")
 
 
 @lru_cache(maxsize=4096)

@@ -111,6 +111,11 @@ class Program:
         _, ignores = usage.receivers(walk(self.data))
         return ignores
 
+    @cached_property
+    def data_marks(self) -> bool:
+        """True where those mark labels with -1, which a loss may be told to leave out."""
+        return usage.marks(walk(self.data), self.roles)
+
     @property
     def path(self) -> str:
         """The file's path as it was given."""

@@ -180,6 +180,10 @@ class Facts(list[Fact]):
         if isinstance(func, p.Name) and fact.function is not None:
             if any(func.id == param.name for param in fact.function.params):
                 fact.callees.add(GIVEN)
+        if fact.owner and last == "self":
+            # A module that calls itself goes forward.
+            fact.calls.add("forward")
+            fact.callees.add(".forward")
         if last in frameworks.EVENTS:
             fact.event = True
             fact.strong |= last in frameworks.STRONG
@@ -209,6 +213,9 @@ class Facts(list[Fact]):
         in_place = last.endswith("_") and last[-2:] != "__" and not last.startswith("_foreach_")
         if in_place or last in _FILLING or (last == "update" and len(node.args) == 1):
             fact.writes.add(usage.last_name(func.base))
+            if isinstance(func.base, p.Item):
+                # `losses["boxes"].append(loss)`
+                fact.writes |= _words(func.base.base)
         if last == "update":
             # A scaler of any name is updated with nothing given, as few other things are.
             fact.event |= not node.args

@@ -225,7 +225,9 @@ def _keys(node: ast.AST, ignored: frozenset[str]) -> Iterator[str]:
         ) if "" != _text(target) == _text(base):
             # `tokens = tokens[length:]`: what was cut off is a block.
             yield "blocks"
-        case ast.BinOp(op=ast.Mult(), left=ast.List(elts=[item])) if _text(item) in ignored:
+        case ast.BinOp(op=ast.Mult(), left=ast.List() | ast.Call() as whole, right=factor) if (
+            _whole(whole, factor) in ignored
+        ):
             yield "left out"
         case ast.BinOp(
             op=ast.Mult(),
@@ -252,6 +254,13 @@ def _keys(node: ast.AST, ignored: frozenset[str]) -> Iterator[str]:
             yield from _of_losses(node) if isinstance(node, ast.FunctionDef) else ()
         case _:
             pass
+
+
+def _whole(made: ast.List | ast.Call, factor: ast.expr) -> str:
+    """What fills a list or tensor: `[-100] * n`, `torch.ones_like(labels) * -1`."""
+    if isinstance(made, ast.List):
+        return _text(made.elts[0]) if len(made.elts) == 1 else ""
+    return _text(factor) if _text(made.func) in ("ones", "ones_like") else ""
 
 
 @lru_cache(maxsize=4096)
@@ -281,7 +290,8 @@ def _of_call(
     if last in ("eq", "ne"):
         if "-100" in values:
             yield "counted"
-    elif _fills(last, values):
+    elif _fills(last, values) or (last == "tensor" and "ignore_index" in map(_text, args[:1])):
+        # `torch.tensor(criterion.ignore_index)` stands where a label shall be left out.
         yield "left out"
     if given.keys() & {"labels", "targets"}:
         if {_text(args[0]) if args else "", *given} & {"input_ids", "input_tokens", "tokens"}:

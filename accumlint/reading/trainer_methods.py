@@ -110,5 +110,7 @@ def uses_the_count(function: p.Function) -> bool:
     nodes = list(p.walk(function.body))
     read = function.names_read | {node.name for node in nodes if isinstance(node, p.Attr)}
     steps = {"gradient_accumulation_steps", "current_gradient_accumulation_steps"}
-    abstract = any(isinstance(n, p.Raise) and "NotImplemented" in n.exception for n in nodes)
+    abstract = any(
+        isinstance(n, p.Raise) and "NotImplemented" in n.exception for n in function.body
+    )
     return abstract or bool(read & {"num_items_in_batch", *rest, *steps})

@@ -27,7 +27,7 @@ def receivers(nodes: Iterable[p.Node], roles: Roles = NO_ROLES) -> tuple[bool, b
         elif isinstance(node, p.Unary) and isinstance(node.operand, p.Const):
             ignores |= node.op == "-" and node.operand.value == 100
         elif isinstance(node, p.Attr):
-            # `CrossEntropyLoss().ignore_index` is asked for what shall be left out.
+            # `CrossEntropyLoss().ignore_index` is read for what shall be left out.
             ignores |= node.name == "ignore_index" and isinstance(node.base, p.Call)
             gives = node.name == "accumulate"
             accumulates |= gives and roles.of(last_name(node.base)) == "accelerator"
@@ -72,6 +72,10 @@ def marks(nodes: Iterable[p.Node], roles: Roles) -> bool:
                 if roles.are_labels(last_name(left)):
                     return True
             case p.Assign(targets=[p.Item()], value=p.Unary(op="-", operand=p.Const(value=1))):
+                return True
+            case p.Binary(op="*", left=p.Call(func=func), right=factor) if (
+                last_name(func) in ("ones", "ones_like") and p.render(factor) == "-1"
+            ):
                 return True
             case p.Call(func=func, args=args):
                 fills = isinstance(func, p.Attr) and func.name.startswith("masked_fill")

@@ -98,6 +98,8 @@ class Attributes:
                 return method
         if name in _UNBOUND and base.role:
             return Method(base, name, f"{base.text}.{name}")
+        if name == "training" and base.role in ("model", "criterion"):
+            return not self.machine.state.no_grad
         text = f"{base.text}.{name}"
         if base.cls is not None:
             return self.class_attribute(base.cls, name, text, node)

@@ -286,7 +286,7 @@ def _varies(machine: Machine, call: Call) -> str:
         return ""
     if "ignore_index" in kwargs:
         value = kwargs["ignore_index"]
-        if value == -1 and not machine.relevance.marks:
+        if value == -1 and not (machine.relevance.marks or machine.program.data_marks):
             # No label is -1 unless somebody writes it: the customary way to ignore nothing.
             return ""
         return f"`ignore_index={value}`" if isinstance(value, int) else "`ignore_index`"
