@@ -19,7 +19,16 @@ from accumlint.rule import (
     Severity,
     unsafe,
 )
-from accumlint.tracing.trace import Contribution, NoSync, Reduce, Run, SyncFlag, Trace, Window
+from accumlint.tracing.trace import (
+    Accumulate,
+    Contribution,
+    NoSync,
+    Reduce,
+    Run,
+    SyncFlag,
+    Trace,
+    Window,
+)
 
 from ._ranks import is_sharded
 from ._syncing import under_no_sync
@@ -146,7 +155,7 @@ class NoSyncMissing(Rule):
                 continue
             # A GAN's discriminator receives the generator's gradients before its own.
             first = added[0].backward
-            by_framework = reduced_by(trace.program, added)
+            by_framework = reduced_by(trace.program, window, added)
             if not by_framework and (wrapping := wrapped(trace, window, added)):
                 yield self.at(
                     first,
@@ -184,10 +193,12 @@ def is_reduced(added: list[Contribution]) -> bool:
     )
 
 
-def reduced_by(program: Program, added: list[Contribution]) -> str:
+def reduced_by(program: Program, window: Window, added: list[Contribution]) -> str:
     """Accelerate or Fabric, where it wraps the model with DDP and is never told to wait; "" for anything else."""
     vias = {c.backward.via for c in added}
     waits = any(c.backward.accumulating for c in added)
+    # A list of models is none that `accumulate` leaves the reduction out of.
+    waits = waits and any(event.waits for event in window.of(Accumulate))
     # Networks that one loss reaches are parts of a model; those that have losses of their own may not be wrapped.
     reached = {frozenset(o.network for o in added if o.backward is c.backward) for c in added}
     if len(vias) > 1 or not vias <= _MAKERS.keys() or waits or len(reached) > 1:

@@ -135,6 +135,8 @@ def steps_in(guard: Node) -> list[Node]:
 def is_rarer(run: Run, engine: TrainingObject) -> bool:
     """True when micro-batches that the script does not divide go backward without a call of the engine's step."""
     calls = [c for c in run.of(EngineCall) if c.engine is engine]
+    # Engines that are made one after the other may share a name.
+    calls = [c for c in calls if c.subject == calls[0].subject]
     backwards = [b for b in run.of(Backward) if b.via == "engine" and b.subject == calls[0].subject]
     undivided = all(
         c.weight in (None, 1) or b.divided == 1 / c.weight

@@ -4,6 +4,7 @@ import ast
 
 import pytest
 
+from accumlint.reading import names
 from accumlint.reading.lowering import lowered
 from accumlint.reading.roles import Roles, infer
 from accumlint.reading.syntax import Source
@@ -126,3 +127,11 @@ def other(p, x):
         print(y)
 """
     assert roles(text).of("p") == ""
+
+
+@pytest.mark.parametrize(
+    ("function", "expected"),
+    [("scale_gradients", True), ("divide_grads", True), ("unscale_gradients", False)],
+)
+def test_what_scales_gradients_back_does_not_rescale_them(function: str, *, expected: bool) -> None:
+    assert names.is_rescaling(function) is expected

@@ -199,7 +199,7 @@ HARMLESS_PARTS = (
     "adjust", "init", "monitor", "profil", "export", "visual", "hook", "summar", "display", "callback",
     "is_", "has_", "check", "reduce", "freeze", "track", "record", "generat", "infer", "predict",
     "compile", "describe", "dist_", "broadcast", "gather", "watch", "average", "accuracy",
-    "master_params", "saving", "dump", "backup", "upload", "found_inf",
+    "master_params", "from_pretrained", "warmup", "saving", "dump", "backup", "upload", "found_inf",
 )  # fmt: skip
 
 

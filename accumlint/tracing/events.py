@@ -266,11 +266,15 @@ class Average(Event):
 
 @frozen(eq=False)
 class Accumulate(Event):
-    """`accelerator.accumulate` entered (`entered`) or left. `steps` are those that Accelerate was given."""
+    """`accelerator.accumulate` entered (`entered`) or left.
+
+    `steps` are those that Accelerate was given. `waits`: it was given a model whose reduction it leaves out.
+    """
 
     accelerator: TrainingObject
     steps: int
     entered: bool
+    waits: bool
 
 
 @frozen(eq=False)

@@ -195,6 +195,8 @@ class Expressions:
         found = known(op, left, right, shown, other, guards.choice)
         if found is None:
             found = self.machine.tensors.threshold(op, left, right, guards.ends_by_size)
+        if found is None and op in MIRRORED:
+            found = self.machine.tensors.threshold(MIRRORED[op], right, left, guards.ends_by_size)
         if found is None:
             found = skipped(op, left, right)
         # Data of a batch is no loop's number.

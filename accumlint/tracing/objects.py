@@ -127,6 +127,10 @@ class Objects:
         low = cls.name.lower()
         if role == "model" and ("loss" in low or "criterion" in low):
             role = ""
+        if role == "model" and bases <= {"Module", "object"} and _is_empty(cls):
+            # What is not known may be a model.
+            held = any(isinstance(a, Unknown) or getattr(a, "role", "") == "model" for a in args)
+            role = "model" if held else ""
         if not role:
             return Object(cls.name, None, cls)
         self.machine.cross_file.lead(node)
@@ -342,3 +346,11 @@ def _has_forward(cls: p.Class) -> bool:
     """True for a class with a forward pass; an autograd function's has a context first."""
     forward = cls.methods.get("forward")
     return forward is not None and bool(forward.params) and forward.params[0].name == "self"
+
+
+def _is_empty(cls: p.Class) -> bool:
+    """True for a module without parts and parameters, which is followed as a function is: a loss around a criterion."""
+    init = cls.methods.get("__init__")
+    calls = [n for n in p.walk(init.body) if isinstance(n, p.Call)] if init is not None else []
+    built = {p.dotted(call.func).rpartition(".")[2] for call in calls} - {"super", "__init__"}
+    return all(name.endswith("Loss") for name in built)

@@ -148,14 +148,10 @@ def _sum(machine: Machine, call: Call) -> Value:
 
 
 def _isinstance(_: Machine, call: Call) -> Value:
-    """Whether a model is wrapped in DistributedDataParallel, or a loss is a table; of all else nobody knows."""
+    """Whether a model is wrapped in DistributedDataParallel; of all else nobody knows."""
     shown, first = call.shown, call.first
     if isinstance(first, Object) and ("DistributedDataParallel" in shown or "DDP" in shown):
         return first.wrapper == "ddp"
-    if isinstance(first, Unknown) and first.loss and len(call.args) == 2:
-        kinds = call.args[1] if isinstance(call.args[1], tuple) else call.args[1:]
-        if all(kind in (dict, list, tuple) for kind in kinds):
-            return False
     return Unknown(shown)
 
 

@@ -306,7 +306,12 @@ class CrossFile:
         if last == "from_pretrained":
             return self._from_pretrained(callee, call)
         definition = self.find(callee)
-        if last in _TABLED or (definition is not None and _clips_by_own_means(definition)):
+        # A class that the project defines under a framework's name is the project's, but for the framework's source.
+        defined = definition is not None and not callee.path.startswith(
+            ("accelerate.", "lightning")
+        )
+        tabled = last in _TABLED and not (defined and last in ("Accelerator", "Fabric"))
+        if tabled or (definition is not None and _clips_by_own_means(definition)):
             return NotImplemented
         if definition is not None and _is_scheduler(definition):
             return self.machine.objects.made("scheduler", "", last, frozenset(), call.node)

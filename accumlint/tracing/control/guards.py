@@ -397,6 +397,8 @@ class Guards(Decisions):
         """A guard on the data (is the loss finite?): the ordinary side, except once on an exceptional path."""
         if not isinstance(node, p.If):
             # A part of a test (`a or b`) is decided like the whole.
+            if self.goal is None and _HEALTH.search(key):
+                return ("isfinite(" in key) != negated
             return bool(negated) if self.goal is None else self.goal
         if node in self.sides:
             return self.sides[node]
@@ -410,6 +412,9 @@ class Guards(Decisions):
             ordinary = False
         if then == other and self._binds_anew(node):
             ordinary = True
+        if then == other and _HEALTH.search(key):
+            # Numbers are finite unless a path is exceptional.
+            ordinary = ("isfinite(" in key) != negated
         if isinstance(value.hint, bool):
             ordinary = value.hint
         skips = shapes.jump_of(node.body) or shapes.jump_of(node.orelse) or then != other

@@ -199,7 +199,9 @@ class Engines:
                         arg.prepared = True
                 return True, self.passed(args)
             case "accumulate":
-                return True, self.accumulate(base)
+                # It leaves the reduction out in each model that it is given, and a list of models is none.
+                waits = not args or not all(isinstance(a, list | tuple | dict) for a in args)
+                return True, self.accumulate(base, waits)
             case "no_sync":
                 model = next((a for a in args if isinstance(a, Object)), None)
                 if model is None:
@@ -307,7 +309,7 @@ class Engines:
             return None
         return 1
 
-    def accumulate(self, accelerator: Object) -> Context:
+    def accumulate(self, accelerator: Object, waits: bool) -> Context:
         """`accelerator.accumulate`: counts micro-batches; gradients sync at the window's and the loader's end."""
         machine = self.machine
         state = machine.state
@@ -329,7 +331,9 @@ class Engines:
 
         def told(at: p.Node, steps: int, entered: bool) -> None:
             stamp = machine.stamp(at, accelerator.text)
-            machine.emit(t.Accumulate(*stamp, machine.objects.traced(accelerator), steps, entered))
+            machine.emit(
+                t.Accumulate(*stamp, machine.objects.traced(accelerator), steps, entered, waits)
+            )
 
         self.accelerator = accelerator
         return Context("accumulate", enter, leave)

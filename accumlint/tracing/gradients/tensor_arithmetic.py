@@ -298,9 +298,13 @@ class Tensors:
             # Is there anything left?
             more, less = size > right, size < right
             return {">": more, ">=": not less, "<": less, "<=": not more}.get(op)
+        if op in ("==", "!=") and not by_size():
+            return None
         self.timeline.state.asked = True
         reached = size >= self.timeline.scenario.steps
-        return {">=": reached, ">": reached, "<": not reached, "<=": not reached}.get(op)
+        return (
+            reached if op in (">=", ">", "==") else not reached if op in ("<", "<=", "!=") else None
+        )
 
 
 def _multiple(ranks: Ranks | None, by: Number) -> Ranks | None:
