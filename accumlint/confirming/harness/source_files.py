@@ -1,4 +1,4 @@
-"""Whose a source file is: the user's, an installed package's or accumlint's own."""
+"""Classifies source files: project, installed package or accumlint."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def is_library(frame: FrameType) -> bool:
 
 
 def is_of_project(file: str) -> bool:
-    """True for a file that is neither Python's, nor of an installed package, nor of accumlint's own."""
+    """True for a file of neither Python, an installed package nor accumlint."""
     foreign = (*_INSTALLED, "/lib/python")
     return (
         bool(file)

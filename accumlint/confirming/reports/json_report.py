@@ -1,4 +1,4 @@
-"""What confirming gave, as JSON."""
+"""The report of `confirm` as JSON."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from accumlint.confirming.result import Confirmation, Control, Moment, Pass, Rai
 def record(confirmations: Sequence[Confirmation], unprotected: Sequence[str] = ()) -> str:
     """One list, sorted by file, row, column, code and arm; figures that are not finite are null.
 
-    `unprotected` is what nothing kept the runs from.
+    `unprotected` lists missing protections.
     """
     pairs = ((case.found, case.fixed) for case in cases(confirmations))
     found = [{**_finding(one), "unprotected": unprotected} for pair in pairs for one in pair if one]

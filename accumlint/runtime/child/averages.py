@@ -1,4 +1,4 @@
-"""Running averages of weights, observed: torch's own and those of known packages."""
+"""Observes running averages of weights: torch's own and those of known packages."""
 # pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false, reportUnknownVariableType=false
 # pyright: reportUnknownParameterType=false, reportMissingParameterType=false
 # torch's own annotations are partial.
@@ -15,27 +15,27 @@ from accumlint.runtime.child.recorder import Recorder
 
 
 def observe(recorder: Recorder) -> None:
-    """Has the updates of torch's averaged models noted."""
+    """Observes the updates of torch's averaged models."""
     _noted(recorder, swa_utils.AveragedModel, "update_parameters")
 
 
 def observe_diffusers(module: Any) -> None:
-    """The average that diffusers has."""
+    """Observes the average of diffusers."""
     _of(module, {"EMAModel": "step"})
 
 
 def observe_timm(module: Any) -> None:
-    """The averages that timm has."""
+    """Observes the averages of timm."""
     _of(module, {"ModelEma": "update", "ModelEmaV2": "update", "ModelEmaV3": "update"})
 
 
 def observe_ema_pytorch(module: Any) -> None:
-    """The average of ema_pytorch."""
+    """Observes the average of ema_pytorch."""
     _of(module, {"EMA": "update"})
 
 
 def observe_torch_ema(module: Any) -> None:
-    """The average of torch_ema."""
+    """Observes the average of torch_ema."""
     _of(module, {"ExponentialMovingAverage": "update"})
 
 
@@ -54,7 +54,7 @@ def _noted(recorder: Recorder, kind: Any, method: str) -> None:
     def update(self: Any, *args: Any, **kwargs: Any) -> Any:
         if recorder.watches:
             recorder.note("average", owner=id(self), name=type(self).__name__)
-        with recorder.aside():
+        with recorder.paused():
             return original(self, *args, **kwargs)
 
     recorder.patches.put(kind, method, update)

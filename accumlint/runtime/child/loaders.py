@@ -1,4 +1,4 @@
-"""DataLoaders, observed: where epochs begin."""
+"""Observes DataLoaders: where epochs begin."""
 # pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false, reportUnknownVariableType=false
 # pyright: reportUnknownParameterType=false, reportMissingParameterType=false, reportPrivateUsage=false
 # torch's own annotations are partial.
@@ -16,15 +16,15 @@ from accumlint.runtime.child.recorder import Recorder
 
 
 def observe(recorder: Recorder) -> None:
-    """Has the beginnings of epochs noted, with the backwards that the data has had since it last began.
+    """Records the beginning of epochs, with the number of backwards since the data's previous epoch.
 
-    Loaders are known by their data: some scripts make another loader for each epoch.
+    Loaders are identified by their dataset: some scripts create a loader for each epoch.
     """
     begin, fetch = DataLoader.__iter__, _BaseDataLoaderIter.__next__
 
     @functools.wraps(begin)
     def beginning(self: Any) -> Any:
-        # Without gradients, data is evaluated: be it that of the training.
+        # Without gradients, the data is used for evaluation.
         if recorder.watches and torch.is_grad_enabled():
             data = id(self.dataset)
             try:

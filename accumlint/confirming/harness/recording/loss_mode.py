@@ -1,4 +1,4 @@
-"""The losses that a user's code computes: each is evaluated elementwise, and devices and widths become the run's."""
+"""A torch function mode that evaluates losses elementwise and maps devices and shapes to those of the run."""
 # pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false, reportUnknownVariableType=false
 # pyright: reportUnknownParameterType=false, reportMissingParameterType=false, reportPrivateUsage=false
 # torch's own annotations are partial.
@@ -43,7 +43,7 @@ def _is_torch(file: str) -> bool:
 
 
 class LossMode(TorchFunctionMode):
-    """Sees every function of torch's that is called, and notes those that compute a loss."""
+    """Intercepts torch functions and records those that compute a loss."""
 
     def __init__(self, data: Feed, settings: Settings) -> None:
         super().__init__()
@@ -55,22 +55,22 @@ class LossMode(TorchFunctionMode):
 
     @contextmanager
     def quiet(self) -> Generator[None, None, None]:
-        """What is computed inside is not the user's, and nothing notes it."""
+        """Suspends recording for computations of the harness."""
         self.busy = True
         try:
             yield
         finally:
             self.busy = False
 
-    def is_own(self, frame: FrameType) -> bool:
-        """True for a frame of the user's code."""
+    def is_user_frame(self, frame: FrameType) -> bool:
+        """True for a frame of the user's file."""
         return frame.f_code.co_filename == self.settings.file
 
     def line(self) -> int:
-        """The user's line that is being executed, innermost first; 0 for none."""
+        """The innermost line of the user's file that is executing, 0 for none."""
         frame = sys._getframe(1)
         while frame is not None:
-            if self.is_own(frame):
+            if self.is_user_frame(frame):
                 return frame.f_lineno
             frame = frame.f_back
         return 0
@@ -78,16 +78,16 @@ class LossMode(TorchFunctionMode):
     def __torch_function__(
         self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        # For pytest: what fails is the user's.
+        # pytest hides this frame: the failure is in the user's code.
         __tracebackhide__ = True
         kwargs = kwargs or {}
         if self.busy:
             return func(*args, **kwargs)
-        # What torch does inside itself, it does on purpose.
+        # Calls from inside torch stay unchanged.
         as_is = self.settings.as_is
-        # `torch.norm` hands on the precision that it was asked for.
-        own = func in _NORMS or not _is_torch(sys._getframe(1).f_code.co_filename)
-        if not as_is and own:
+        # `torch.norm` passes the requested precision on from inside torch.
+        by_user = func in _NORMS or not _is_torch(sys._getframe(1).f_code.co_filename)
+        if not as_is and by_user:
             kwargs = self._placed(kwargs) if kwargs else kwargs
             if func is torch.Tensor.to:
                 args = (args[0], *(_moved(a, self.settings) for a in args[1:]))
@@ -109,7 +109,7 @@ class LossMode(TorchFunctionMode):
         return result
 
     def _placed(self, kwargs: dict[str, Any]) -> dict[str, Any]:
-        """Devices that are not here become the one that is; low precision stays as it was."""
+        """Keywords with the device and the precision of the run."""
         if "device" in kwargs and kwargs["device"] is not None:
             kwargs = {**kwargs, "device": self.settings.device}
         if kwargs.get("dtype") in _FLOATING:
@@ -130,7 +130,7 @@ class LossMode(TorchFunctionMode):
         return result
 
     def _reduced(self, func: Any, args: Any, kwargs: dict[str, Any], result: Any) -> None:
-        """A mean or a sum written by hand, used where no loss function of torch was seen."""
+        """Records a mean or sum as a loss where the micro-batch has no torch loss."""
         value = plain(args[0]) if args else None
         if not isinstance(value, torch.Tensor) or not isinstance(result, torch.Tensor):
             return
@@ -138,7 +138,7 @@ class LossMode(TorchFunctionMode):
             return
         if any(x.microbatch == self.data.current and not x.by_hand for x in self.losses):
             return
-        # What a mask leaves out is no target; what has no loss, as behind a hinge's margin, is one.
+        # Masked elements are no targets; zero elements behind a hinge are.
         counted = (value.detach() != 0) | hinged(value.grad_fn, value)
         self.remember(Loss(self.data.current, value, counted, self.line(), True))
 

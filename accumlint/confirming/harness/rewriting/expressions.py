@@ -1,4 +1,4 @@
-"""Sends expressions of a user's source through the runtime: calls, flags, settings, and values that enter names."""
+"""Rewrites expressions of a user's source: calls, flags and settings go through the runtime."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from accumlint.confirming.harness.rewriting.syntax_shapes import (
 )
 from accumlint.reading import frameworks, names
 
-# What optimizers want a number for.
+# Numeric arguments of optimizers.
 _RATES = {"lr", "weight_decay", "momentum", "eps"}
 
 
 class Expressions(ast.NodeTransformer):
-    """Rewrites expressions; `clippers` are calls that clip without being torch's."""
+    """Rewrites expressions; `clippers` are calls that clip and are no torch functions."""
 
     def __init__(self, guide: Guide, clippers: set[ast.Call]) -> None:
         self.guide = guide
@@ -40,7 +40,7 @@ class Expressions(ast.NodeTransformer):
                 self.choices.setdefault(normal(other), "false" if choice == "true" else "true")
 
     def testing(self, test: ast.expr) -> ast.expr:
-        """A guard in which a bare name may be a flag that was decided."""
+        """A test in which a bare name may be a decided flag."""
         match test:
             case ast.Name() if normal(test.id) in self.choices:
                 return self.chosen(test)
@@ -96,10 +96,10 @@ class Expressions(ast.NodeTransformer):
         if text == "vars" and len(node.args) == 1:
             return runtime("settings", self.visit(node.args[0]), at=node)
         if text.endswith("Plugin"):
-            # How a framework that is not here would be set up.
+            # The configuration of an absent framework.
             return placed(ast.Constant(None), node)
         if last in frameworks.WRAPPERS and node.args:
-            # What is wrapped may be built right here.
+            # The wrapped model may be built in place.
             first = node.args[0]
             node.args[0] = self.entering("model", first, first)
         named = tuple(k.arg for k in node.keywords if k.arg)
@@ -136,20 +136,20 @@ class Expressions(ast.NodeTransformer):
     # Names
 
     def by_default(self, name: str, value: ast.expr) -> ast.expr:
-        """What a parameter is where it is not given: a number of accumulation steps like any other."""
+        """The default of a parameter: a literal number of accumulation steps goes through the runtime."""
         is_number = isinstance(value, ast.Constant) and type(value.value) is int
         return self.entering(name, value, None) if is_number and self.is_steps(name) else value
 
     def is_steps(self, name: str) -> bool:
-        """Whether a name is that of accumulation steps, or the test that guards a step takes it for them."""
+        """Whether a name means accumulation steps, by itself or by the guard of a step."""
         return names.is_steps(name.rpartition(".")[2]) or self.guide.roles.get(name) == "steps"
 
     def is_alias(self, value: ast.expr, bound: str) -> bool:
         return isinstance(value, ast.Constant) and not self.is_steps(bound)
 
     def entering(self, bound: Pattern, value: ast.expr, original: ast.expr | None) -> ast.expr:
-        """The value as it enters names: through the runtime, which may put a fake there."""
-        # A generator and a coroutine only work where they stand.
+        """The value that enters names, through the runtime, which may replace it by a fake."""
+        # Generators and coroutines only work in place.
         if original is not None and any(
             isinstance(n, ast.Yield | ast.YieldFrom | ast.Await | ast.NamedExpr)
             for n in ast.walk(original)
@@ -157,7 +157,7 @@ class Expressions(ast.NodeTransformer):
             return value
         if original is not None and isinstance(bound, str) and bound in mentioned(original):
             if names.is_steps(bound.rpartition(".")[2]):
-                # A counter, whatever it is called.
+                # A counter, whatever its name.
                 return value
         if original is None or not self.builds(bound, original):
             return runtime(_entry(bound, original), bound, value, at=value)
@@ -165,7 +165,7 @@ class Expressions(ast.NodeTransformer):
         return runtime("built", bound, mentions, later(value), at=value)
 
     def builds(self, bound: Pattern, value: ast.expr) -> bool:
-        """True for a call that may build a thing with a role: it is put off until it is known to be needed."""
+        """True for a call that may build an object with a role: it is deferred until it is needed."""
         call = value
         while isinstance(call, ast.Attribute | ast.Subscript):
             call = call.value
@@ -176,19 +176,19 @@ class Expressions(ast.NodeTransformer):
         return any(self.role_of(n) in ("model", "loader", "engine") for n in flat(bound))
 
     def makes(self, bound: Pattern) -> bool:
-        """True where all names that a statement gives are those of things with roles, or of numbers."""
+        """True where a statement only binds names of objects with roles, or of numbers."""
         made = [n for n in flat(bound) if n != "_"]
         return bool(made) and all(
             self.role_of(n) or setting(n.rpartition(".")[2].lower()) is not UNKNOWN for n in made
         )
 
     def role_of(self, name: str) -> str:
-        """The role that a name has on the path of the finding, or by itself; "" for none."""
+        """The role of a name on the path of the finding, or by itself; "" for none."""
         return self.guide.roles.get(name) or names.role_of(name.rpartition(".")[2])
 
 
 def _entry(bound: Pattern, original: ast.expr | None) -> str:
-    """The runtime's function by which a value of this expression enters names."""
+    """The runtime function through which a value of this expression enters names."""
     if original is None:
         return "entering"
     if is_quotient(bound, original):
