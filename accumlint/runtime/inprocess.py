@@ -1,6 +1,4 @@
 """Observes the first updates of the current process: `with accumlint.watch(model, optimizer):`."""
-# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false, reportUnknownVariableType=false
-# torch's own annotations are partial.
 
 from __future__ import annotations
 

@@ -1,7 +1,5 @@
 """Import hooks that replace absent, network-bound or reporting packages by modules of stubs."""
 # pyright: reportPrivateUsage=false
-# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false, reportUnknownVariableType=false
-# pyright: reportUnknownParameterType=false, reportUnknownLambdaType=false, reportMissingTypeArgument=false
 
 from __future__ import annotations
 

@@ -2,10 +2,8 @@
 
 Values that enter names are handled in `value_entry`.
 """
-# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false, reportUnknownVariableType=false
-# pyright: reportUnknownParameterType=false, reportUnknownLambdaType=false
 # pyright: reportPrivateUsage=false
-# torch's own annotations are partial; private attributes of a stub stay out of the way of the user's names.
+# Private attributes of a stub stay out of the way of the user's names.
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
 """Calls that the harness makes: functions with fakes for their parameters, instances of the project's classes."""
-# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false, reportUnknownVariableType=false
-# torch's own annotations are partial.
 
 from __future__ import annotations
 

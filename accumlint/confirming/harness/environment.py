@@ -1,8 +1,5 @@
 """Patches for the environment of a run: devices, process groups, command-line arguments and absent packages."""
 # pyright: reportPrivateUsage=false
-# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false, reportUnknownVariableType=false
-# pyright: reportUnknownParameterType=false, reportUnknownLambdaType=false, reportMissingTypeArgument=false
-# torch's own annotations are partial.
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
 """Measures the epoch length of a script: runs only the statements that build its data, with default settings."""
-# pyright: reportUnknownMemberType=false
-# torch's own annotations are partial.
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
 """Executes the rewritten source of a loop and calls its entry point."""
-# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false, reportUnknownVariableType=false
-# torch's own annotations are partial.
 
 from __future__ import annotations
 

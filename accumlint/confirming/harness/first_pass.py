@@ -1,7 +1,5 @@
 """The first pass over a loop: finds the kind of data, the flags and the loss with which the loop runs."""
-# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false, reportUnknownVariableType=false
-# pyright: reportPrivateImportUsage=false, reportUnknownLambdaType=false
-# torch's own annotations are partial.
+# pyright: reportPrivateImportUsage=false
 
 from __future__ import annotations
 

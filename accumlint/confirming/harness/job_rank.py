@@ -1,6 +1,5 @@
 """One process of a job: its order, its rank, and the exchange with the other ranks."""
-# pyright: reportUnknownMemberType=false, reportPrivateImportUsage=false
-# torch's own annotations are partial.
+# pyright: reportPrivateImportUsage=false
 
 from __future__ import annotations
 

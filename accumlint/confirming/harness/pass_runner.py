@@ -1,7 +1,5 @@
 """Runs one pass over a loop: sets up its data, recorder and fakes, and returns the recorded notes."""
-# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false, reportUnknownVariableType=false
-# pyright: reportPrivateImportUsage=false, reportUnknownLambdaType=false
-# torch's own annotations are partial.
+# pyright: reportPrivateImportUsage=false
 
 from __future__ import annotations
 

@@ -1,8 +1,5 @@
 """Patches for distributed code: existing process groups, DDP with counted all-reduces, no spawned processes."""
 # pyright: reportPrivateUsage=false
-# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false, reportUnknownVariableType=false
-# pyright: reportUnknownParameterType=false, reportUnknownLambdaType=false, reportMissingTypeArgument=false
-# torch's own annotations are partial.
 
 from __future__ import annotations
 

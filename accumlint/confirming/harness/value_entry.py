@@ -1,8 +1,6 @@
 """Assignment of values to names of a user's source: replaces unknown values by the fake that the name requires."""
-# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false, reportUnknownVariableType=false
-# pyright: reportUnknownParameterType=false, reportUnknownLambdaType=false
 # pyright: reportPrivateUsage=false
-# torch's own annotations are partial; private attributes of a stub stay out of the way of the user's names.
+# Private attributes of a stub stay out of the way of the user's names.
 
 from __future__ import annotations
 

@@ -5,9 +5,7 @@ A job's process is sandboxed and sends its result; only this process, which exec
 torchrun starts it in a fork of its own process, so that torch is imported once for all ranks. Each job runs in a fork
 of this process, so that a loop cannot affect the interpreter, memory or process group of another.
 """
-# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false, reportUnknownVariableType=false
-# pyright: reportPrivateImportUsage=false, reportUnknownLambdaType=false
-# torch's own annotations are partial.
+# pyright: reportPrivateImportUsage=false
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
 """Installs observers of torch in every Python process of a command, then runs the `sitecustomize` that it shadows."""
-# pyright: reportMissingTypeStubs=false
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
 """Observes running averages of weights: torch's own and those of known packages."""
-# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false, reportUnknownVariableType=false
-# pyright: reportUnknownParameterType=false, reportMissingParameterType=false
-# torch's own annotations are partial.
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
 """Observes backward passes: the gradients that reach sampled parameters, and the contents of `.grad` afterwards."""
-# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false, reportUnknownVariableType=false
-# pyright: reportUnknownParameterType=false, reportMissingParameterType=false
-# torch's own annotations are partial.
 
 from __future__ import annotations
 

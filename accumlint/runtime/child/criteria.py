@@ -1,6 +1,4 @@
 """Observes torch's losses: their target counts, and the weight with which they go backward."""
-# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false, reportUnknownVariableType=false
-# torch's own annotations are partial.
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
 """Inspects the graph of a root: the losses that it contains, and their factors."""
-# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false, reportUnknownVariableType=false
-# torch's own annotations are partial.
 
 from __future__ import annotations
 

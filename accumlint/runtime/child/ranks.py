@@ -1,7 +1,4 @@
 """Observes communication between ranks: DDP, FSDP2, manual all-reduces."""
-# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false, reportUnknownVariableType=false
-# pyright: reportUnknownParameterType=false, reportMissingParameterType=false
-# torch's own annotations are partial.
 
 from __future__ import annotations
 

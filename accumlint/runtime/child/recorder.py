@@ -1,6 +1,4 @@
 """Records the events of a process and writes them, until enough updates were seen."""
-# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false, reportUnknownVariableType=false
-# torch's own annotations are partial.
 
 from __future__ import annotations
 

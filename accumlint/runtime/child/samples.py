@@ -1,6 +1,4 @@
 """Samples elements of an optimizer's parameters: incoming gradients, and the contents of `.grad`."""
-# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false, reportUnknownVariableType=false
-# torch's own annotations are partial.
 
 from __future__ import annotations
 

@@ -1,7 +1,5 @@
 """Observes optimizers: steps, clears, clipping, schedules."""
-# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false, reportUnknownVariableType=false
-# pyright: reportUnknownParameterType=false, reportMissingParameterType=false, reportPrivateUsage=false
-# torch's own annotations are partial.
+# pyright: reportPrivateUsage=false
 
 from __future__ import annotations
 

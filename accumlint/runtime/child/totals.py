@@ -1,6 +1,4 @@
 """Finds user variables that retain the graphs of losses."""
-# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false, reportUnknownVariableType=false
-# torch's own annotations are partial.
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
 """Observes DeepSpeed's ZeRO optimizers, whose gradients are partitioned outside of `.grad`."""
-# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false, reportUnknownVariableType=false
-# pyright: reportUnknownParameterType=false, reportMissingParameterType=false
-# torch's own annotations are partial.
 
 from __future__ import annotations
 

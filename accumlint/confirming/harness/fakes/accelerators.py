@@ -1,7 +1,5 @@
 """Accelerate's objects with the accumulation steps of the run, and the error for packages that cannot be imported."""
-# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false, reportUnknownVariableType=false
-# pyright: reportPrivateUsage=false, reportUnknownLambdaType=false
-# torch's own annotations are partial.
+# pyright: reportPrivateUsage=false
 
 from __future__ import annotations
 

@@ -2,9 +2,8 @@
 
 FSDP decides in the backward, unlike DDP, which decides in the forward; unreduced gradients join the next reduction.
 """
-# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false, reportUnknownVariableType=false
-# pyright: reportPrivateUsage=false, reportUnknownLambdaType=false
-# torch's own annotations are partial; private attributes of a stub stay out of the way of the user's names.
+# pyright: reportPrivateUsage=false
+# Private attributes of a stub stay out of the way of the user's names.
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
 """GradScalers that work without a GPU, and numbers that carry the loss scale."""
-# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false, reportUnknownVariableType=false
-# torch's own annotations are partial.
 
 from __future__ import annotations
 

@@ -1,8 +1,5 @@
 """Losses, evaluated elementwise and reduced as requested."""
-# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false, reportUnknownVariableType=false
-# pyright: reportUnknownParameterType=false, reportMissingParameterType=false, reportUnknownLambdaType=false
 # pyright: reportPrivateUsage=false
-# torch's own annotations are partial.
 
 from __future__ import annotations
 

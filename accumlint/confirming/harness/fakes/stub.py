@@ -3,8 +3,7 @@
 A stub knows its source text ("args.trainer.amp"). Attributes with a meaning (accumulation steps, a role, a usual
 setting) are resolved by the shared `Answers`; all others are stubs.
 """
-# pyright: reportPrivateUsage=false, reportUnknownLambdaType=false
-# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false, reportUnknownVariableType=false
+# pyright: reportPrivateUsage=false
 
 from __future__ import annotations
 

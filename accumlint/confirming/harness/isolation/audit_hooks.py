@@ -3,7 +3,7 @@
 Native code bypasses them; the kernel's part of the sandbox, in `confinement`, applies to that as well.
 """
 
-# pyright: reportPrivateUsage=false, reportPrivateImportUsage=false, reportUnknownMemberType=false
+# pyright: reportPrivateUsage=false, reportPrivateImportUsage=false
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
 """The contribution of a backward to the parameters' gradients, separated by loss."""
-# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false, reportUnknownVariableType=false
-# torch's own annotations are partial.
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
 """Records a step under test on the existing ranks; the caller may define the large batch's loss."""
-# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false, reportUnknownVariableType=false
-# torch's own annotations are partial.
 
 from __future__ import annotations
 

@@ -3,8 +3,6 @@
 Gradient accumulation divides a loss by a constant. A composed loss (a focal loss, a root, weights from another network)
 depends on the graph; the large batch is no mean over its elements.
 """
-# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false, reportUnknownVariableType=false
-# torch's own annotations are partial.
 
 from __future__ import annotations
 

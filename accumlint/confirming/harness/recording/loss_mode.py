@@ -1,7 +1,5 @@
 """A torch function mode that evaluates losses elementwise and maps devices and shapes to those of the run."""
-# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false, reportUnknownVariableType=false
-# pyright: reportUnknownParameterType=false, reportMissingParameterType=false, reportPrivateUsage=false
-# torch's own annotations are partial.
+# pyright: reportPrivateUsage=false
 
 from __future__ import annotations
 

@@ -4,10 +4,7 @@ The reference needs no second run. Every loss is evaluated elementwise and reduc
 backward, autograd gives the weight of each element in the root, and the gradient of the elements' sum. The
 recorder uses no collectives: each rank records its own notes, and the comparison reads those of all ranks.
 """
-# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false, reportUnknownVariableType=false
-# pyright: reportUnknownParameterType=false, reportMissingParameterType=false, reportUnknownLambdaType=false
 # pyright: reportPrivateUsage=false
-# torch's own annotations are partial.
 
 from __future__ import annotations
 

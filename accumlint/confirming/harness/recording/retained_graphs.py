@@ -1,7 +1,5 @@
 """State that a loop retains between micro-batches: autograd graphs and running totals."""
-# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false, reportUnknownVariableType=false
 # pyright: reportPrivateUsage=false
-# torch's own annotations are partial.
 
 from __future__ import annotations
 

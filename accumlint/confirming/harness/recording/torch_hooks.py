@@ -1,7 +1,4 @@
 """Patches torch so that a recorder sees clears, clipping, schedules and the GradScaler."""
-# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false, reportUnknownVariableType=false
-# pyright: reportUnknownParameterType=false, reportMissingParameterType=false
-# torch's own annotations are partial.
 
 from __future__ import annotations
 
