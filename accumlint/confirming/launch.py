@@ -110,18 +110,14 @@ def launch(
         confinement = sandbox.confinement(has)
         plain = [_with_files(job.plain(), options.setup) for job in jobs]
         total = (options.limit + 2) * len(jobs) + 60
+        settings = {name: value for name, value in vars(options).items() if name != "sandbox"}
+        folders = {"out": str(out), "scratch": str(scratch)}
         order = {
             "jobs": plain,
             "sandbox": confinement.plain(),
-            "out": str(out),
-            "scratch": str(scratch),
-            "device": options.device,
-            "dtype": options.dtype,
-            "setup": options.setup,
-            "limit": options.limit,
             "timeout": total,
-            "seed": options.seed,
-            "memory": options.memory,
+            **folders,
+            **settings,
         }
         plan, log = Path(folder, "jobs.json"), Path(folder, "log")
         plan.write_text(json.dumps(order), encoding="utf-8")
@@ -228,7 +224,10 @@ def _read(out: Path, number: int, world: int, options: Options) -> Launched:
                 failure="accumlint failed here, which is its own fault", fault=found["fault"]
             )
         if found.get("forged"):
-            return Launched(failure=_forged(found))
+            changed = found.get("changed")
+            what = f"replaced `{changed}`" if changed else "wrote a result of its own"
+            return Launched(failure=f"the loop {what}, so nothing that it noted counts")
+
         if found.get("ended"):
             ended.append({**found, "rank": rank})
         notes.append(found)
@@ -242,12 +241,6 @@ def _read(out: Path, number: int, world: int, options: Options) -> Launched:
         return Launched(failure=_ending(first, world, options), how=how, line=first["line"])
     reached_into = dict.fromkeys(name for found in notes for name in found.get("reached_into", ()))
     return Launched(tuple(notes), reached_into=tuple(reached_into))
-
-
-def _forged(found: Mapping[str, Any]) -> str:
-    if changed := found.get("changed"):
-        return f"the loop replaced `{changed}`, so nothing that it noted counts"
-    return "the loop wrote a result of its own, so nothing that it noted counts"
 
 
 def _ending(end: Mapping[str, Any], world: int, options: Options) -> str:

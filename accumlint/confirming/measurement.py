@@ -7,6 +7,7 @@ the loop clips. Vectors are short (about a hundred numbers), so plain Python suf
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -131,10 +132,7 @@ def windows(events: Sequence[Notes]) -> list[Window]:
 
 
 def _left(events: Sequence[Notes], end: int, is_script: bool) -> tuple[int, ...]:
-    """The micro-batches that an epoch leaves: backwarded and not applied, and no step follows immediately.
-
-    The end of a run may leave micro-batches; a script's run (`is_script`) is interrupted anyway.
-    """
+    """The micro-batches that an epoch leaves: no step applies them at its end or right after, nor does the run end."""
     after = next((e["kind"] for e in events[end:] if e["kind"] in ("step", "backward")), "")
     if after == "step" or not (after or is_script):
         return ()
@@ -178,15 +176,13 @@ def _window(step: Notes, since: Sequence[Notes], foreign: frozenset[int]) -> Win
                 found["factors"], found["shaped"], event["steps"],
             )  # fmt: skip
             parts.setdefault(found["number"], part)
+
+    kinds = Counter(event["kind"] for event in since)
     clips = [e for e in since if e["kind"] == "clip" and stepped & set(e["parameters"])]
     return Window(
         step, parts, len(clips), threshold=max((e["threshold"] for e in clips), default=0.0),
-        reductions=_count(since, "reduce"), schedules=_count(since, "schedule"),
+        reductions=kinds["reduce"], schedules=kinds["schedule"],
     )  # fmt: skip
-
-
-def _count(events: Sequence[Notes], kind: str) -> int:
-    return sum(event["kind"] == kind for event in events)
 
 
 def foreign_lines(events: Sequence[Notes]) -> dict[int, frozenset[int]]:
@@ -296,10 +292,7 @@ def reference(windows: Sequence[Window], weighted: bool = False) -> Vector:
 
 
 def _mean(windows: Sequence[Window]) -> Vector:
-    """The gradient of the mean over the window's targets on all ranks; several losses keep their proportions.
-
-    For a composed loss, it is the mean of the micro-batches' gradients.
-    """
+    """The gradient of the mean over all targets; for a composed loss, the mean of the micro-batches' gradients."""
     terms: dict[int, list[Part]] = {}
     for window in windows:
         for part in window.parts.values():

@@ -342,10 +342,7 @@ def _is_of_trainer(entry: t.Entry, program: Program) -> bool:
 
 
 def _driver(program: Program, owner: str) -> dict[str, str | None]:
-    """The framework that runs a class or function of the file, with its name; {} for none.
-
-    The class is the `owner`, if known.
-    """
+    """The framework that runs a class (of name `owner`, if known) or function of the file; {} for none."""
     for cls in program.body:
         if not isinstance(cls, p.Class) or (owner and cls.name != owner):
             continue

@@ -120,10 +120,7 @@ class Pass:
 
 @frozen
 class Control:
-    """A run that shows that the check can give the other answer.
-
-    `what` describes the change in one sentence; `detected` is the result of the check; `value` the figure that decided.
-    """
+    """A run in which the check gives the other answer: `what` was changed, what it `detected`, the decisive figure."""
 
     what: str
     detected: bool

@@ -239,10 +239,7 @@ _WALLS = (
 def inside(
     has: Sandbox, order: Confinement, readable: Iterable[str], folder: str, command: Sequence[str]
 ) -> list[str]:
-    """The command that runs another in bubblewrap, with the projects in `readable`; unchanged without bubblewrap.
-
-    `folder` is writable.
-    """
+    """The command that runs another in bubblewrap, with readable projects and a writable folder."""
     if not has.bubblewrap:
         return list(command)
     walls = [has.bubblewrap]

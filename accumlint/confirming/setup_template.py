@@ -21,10 +21,7 @@ _WIDTH, _LONG = 92, 80
 
 
 def written(wanted: Mapping[str, int], roles: Mapping[str, str], source: str, reason: str) -> str:
-    """The file with the missing names and the lines that read them, 0 for unknown; "" for no names.
-
-    `reason` says what happened without them.
-    """
+    """The file with the missing names, their lines (0 for unknown) and the `reason`; "" for no names."""
     if not wanted:
         return ""
     without = f"Without them: {reason}".replace('"', "'").replace("\\", "/")

@@ -22,10 +22,7 @@ _MOST = 300
 
 @frozen
 class Script:
-    """A script and its arguments; `shown` is the command as typed, `folder` the working folder.
-
-    `module` is the name for `-m`, "" for a file.
-    """
+    """A script as `shown` by the user and its arguments; `module` is the name for `-m`, "" for a file."""
 
     file: str
     shown: str

@@ -28,10 +28,7 @@ from accumlint.rule import Symptom
 def judged(
     plan: Plan, launched: Launched, dtype: str, shown: Launched | None = None
 ) -> Confirmation:
-    """The confirmation of a plan from the result of its launch.
-
-    `shown`: the result for the unfixed text, if it ran in the same mode and showed the defect.
-    """
+    """The confirmation of a plan; `shown` is the result of the unfixed text where that showed the defect."""
     if plan.job is None or launched.failure:
         return _undecided(plan, launched, Undecided(launched.failure or plan.reason))
     evidence = Evidence(launched, plan.job.line, dtype)

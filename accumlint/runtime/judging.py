@@ -8,7 +8,7 @@ from accumlint.common.frozen import frozen
 from accumlint.common.observed import Observed
 from accumlint.runtime import rank_checks, scaling_checks, size_checks, update_checks, window_checks
 from accumlint.runtime.answers import Answer, distinct
-from accumlint.runtime.ledger import History, histories
+from accumlint.runtime.ledger import histories
 from accumlint.runtime.records import Record
 from accumlint.runtime.windows import Windows, windows
 
@@ -36,14 +36,10 @@ def judge(records: Sequence[Record]) -> Judged:
     if not records:
         return Judged((), (), ())
     found = [windows(history, records) for history in histories(records)]
-    found = [w for w in found if w.windows or _is_accumulated(w.history)]
+    found = [w for w in found if w.windows or (not w.history.steps and w.history.of("backward"))]
     return Judged(
         tuple(distinct(_answers(found, records[0]))), tuple(_notes(found, records)), tuple(found)
     )
-
-
-def _is_accumulated(history: History) -> bool:
-    return not history.steps and bool(history.of("backward"))
 
 
 # After one of these defects, a step applies no window, and its size means nothing.

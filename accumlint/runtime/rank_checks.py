@@ -141,11 +141,8 @@ def _shards(found: Windows) -> Iterator[Answer]:
     steps = found.history.steps
     lacking = [m for m in steps if m.pending]
     if not lacking:
-        yield right(
-            Observed.SHARDS_UNSYNCED,
-            f"FSDP reduced every window in {len(steps)} steps",
-            steps[-1].event,
-        )
+        figures = f"FSDP reduced every window in {len(steps)} steps"
+        yield right(Observed.SHARDS_UNSYNCED, figures, steps[-1].event)
         return
     moment = lacking[-1]
     rank, last = moment.pending[-1]

@@ -9,7 +9,7 @@ from accumlint.common.observed import Observed
 from accumlint.runtime import vectors
 from accumlint.runtime.answers import Answer, number, right
 from accumlint.runtime.ledger import Moment
-from accumlint.runtime.records import Event, Record, spot
+from accumlint.runtime.records import Record, spot
 from accumlint.runtime.windows import Windows
 
 
@@ -38,16 +38,14 @@ def unheard(record: Record) -> Iterator[Answer]:
                     expected="scaler.update() before the next backward, control: the gradients themselves",
                 )  # fmt: skip
                 return
-            if event.get("scaled") and not all(map(_is_finite, event["gradients"].values())):
+            if event.get("scaled") and not all(
+                vectors.is_finite(g.get("after") or []) for g in event["gradients"].values()
+            ):
                 overflown = event
         elif kind in ("scaler step", "scaler update"):
             overflown = cleared = None
         elif kind == "clear" and overflown:
             cleared = event
-
-
-def _is_finite(gradients: Event) -> bool:
-    return vectors.is_finite(gradients.get("after") or [])
 
 
 def raised(record: Record) -> Iterator[Answer]:
@@ -103,7 +101,7 @@ def _clips(found: Windows) -> Iterator[Answer]:
         if moment.scaled and moment.waiting:
             yield Answer(
                 Observed.CLIPPED_SCALED, True, "", where,
-                message=f"gradients are clipped while they carry the scale of {number(_scale(found, event))}",
+                message=f"gradients are clipped while they carry the scale of {number(_scale(found))}",
                 applied=f"clip at line {event['line']} multiplies by {moment.ratio:.3g} what is scaled",
                 expected=f"clipping after unscale_; {acted}, {control}",
             )  # fmt: skip
@@ -138,7 +136,7 @@ def _window(found: Windows, moment: Moment) -> Iterator[tuple[str, int]]:
     return (spot(found.first.backwards[n]) for _, n in moment.waiting or moment.again)
 
 
-def _scale(found: Windows, _: Event) -> float:
+def _scale(found: Windows) -> float:
     return float(next((e["scaled"] for e in found.first.of("backward") if e.get("scaled")), 1.0))
 
 
@@ -154,11 +152,8 @@ def _unscales(found: Windows) -> Iterator[Answer]:
             expected="one unscale_ after the last backward, control: `.grad` was measured before and after",
         )  # fmt: skip
     elif unscales:
-        yield right(
-            Observed.UNSCALED_EARLY,
-            f"{len(unscales)} times unscaled, each a whole window",
-            unscales[-1][1].event,
-        )
+        figures = f"{len(unscales)} times unscaled, each a whole window"
+        yield right(Observed.UNSCALED_EARLY, figures, unscales[-1][1].event)
 
 
 def _updates(found: Windows) -> Iterator[Answer]:
@@ -205,7 +200,7 @@ def _unguarded(found: Windows) -> Iterator[Answer]:
         moment = bare[-1]
         still = moment.scaled
         what = (
-            f"gradients are applied with the scale of {number(_scale(found, moment.event))} on them"
+            f"gradients are applied with the scale of {number(_scale(found))} on them"
             if still
             else "the optimizer steps past the scaler, which cannot leave out a step that overflows"
         )
@@ -215,9 +210,8 @@ def _unguarded(found: Windows) -> Iterator[Answer]:
             expected="scaler.step(optimizer), control: the backward of the same window is scaled",
         )  # fmt: skip
     elif scaled:
-        yield right(
-            Observed.STEPPED_SCALED, f"{len(scaled)} steps, all by the scaler", scaled[-1].event
-        )
+        figures = f"{len(scaled)} steps, all by the scaler"
+        yield right(Observed.STEPPED_SCALED, figures, scaled[-1].event)
 
 
 def _is_scaled(found: Windows, number_: int) -> bool:

@@ -53,9 +53,8 @@ def _schedules(found: Windows) -> Iterator[Answer]:
     event = next(group[-1] for group in groups if group)
     prepared = "accelerate" in event["through"] and usual == found.world
     if usual == 1 or prepared:
-        yield right(
-            Observed.SCHEDULED_EACH_TIME, f"the schedule moves {usual} times per update", event
-        )
+        figures = f"the schedule moves {usual} times per update"
+        yield right(Observed.SCHEDULED_EACH_TIME, figures, event)
     if usual != found.usual or prepared or _counts_microbatches(found, event):
         return
     yield Answer(
@@ -105,11 +104,8 @@ def _graphs(found: Windows) -> Iterator[Answer]:
     least = max(found.usual - 1, 1)
     if len(growth) < 3 or sum(g >= least for g in growth) < 3 or counts[-1] < 3 * least:
         if len(growth) >= 3 and max(growth) <= 0:
-            yield right(
-                Observed.TOTAL_ATTACHED,
-                f"no graph is held from window to window in {len(steps)} steps",
-                steps[-1],
-            )
+            figures = f"no graph is held from window to window in {len(steps)} steps"
+            yield right(Observed.TOTAL_ATTACHED, figures, steps[-1])
         return
     names = Counter((t["file"], t["name"], t["first"]) for e in steps for t in e.get("totals", ()))
     named = names.most_common(1)[0][0] if names else None

@@ -37,11 +37,8 @@ def _applied_again(found: Windows) -> Iterator[Answer]:
     again = [w for w in steps if w.step.again]
     if not again:
         if len(steps) > 1:
-            yield right(
-                Observed.NEVER_CLEARED,
-                f"no micro-batch is applied twice in {len(steps)} steps",
-                steps[-1].step.event,
-            )
+            figures = f"no micro-batch is applied twice in {len(steps)} steps"
+            yield right(Observed.NEVER_CLEARED, figures, steps[-1].step.event)
         return
     cleared = [m for m in found.history.of("clear", "gone") if m.factors[0]]
     last = again[-1]
@@ -189,15 +186,10 @@ def _sizes(found: Windows) -> Iterator[Answer]:
             window=timeline(found, first),
         )  # fmt: skip
     elif len(set(sizes)) == 1:
-        yield right(
-            Observed.OFF_BY_ONE,
-            f"all {len(sizes)} windows have {usual} micro-batches",
-            first.step.event,
-        )
+        event, figures = first.step.event, f"all {len(sizes)} windows have {usual} micro-batches"
+        yield right(Observed.OFF_BY_ONE, figures, event)
         if found.history.of("epoch"):
-            yield right(
-                Observed.PARTIAL_DIVIDED, f"no window is partial, of {len(sizes)}", first.step.event
-            )
+            yield right(Observed.PARTIAL_DIVIDED, f"no window is partial, of {len(sizes)}", event)
     for window in found.windows:
         if _is_partial(found, window) and is_near(window.total, found.total * window.size / usual):
             yield Answer(

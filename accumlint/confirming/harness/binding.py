@@ -26,7 +26,7 @@ from accumlint.confirming.harness.fakes.loaders import Loader
 from accumlint.confirming.harness.fakes.name_words import COMPUTING, DATA, evaluates
 from accumlint.confirming.harness.fakes.networks import Criterion, regression
 from accumlint.confirming.harness.fakes.steps_number import passes_steps
-from accumlint.confirming.harness.fakes.stub import UNKNOWN, Stub
+from accumlint.confirming.harness.fakes.stub import Stub
 from accumlint.confirming.harness.fakes.usual_settings import LOSS_LIKE
 from accumlint.confirming.harness.isolation.audit_hooks import Forbidden
 from accumlint.confirming.harness.recording.torch_hooks import replaced
@@ -176,10 +176,7 @@ class Binding(ValueEntry):
     def absent(
         self, bound: tuple[str, ...], failure: Exception, called: tuple[str, ...] = ()
     ) -> Any:
-        """Fakes for names that could not be imported or defined; a class name stays a stub.
-
-        `called` are names that the source calls, which are neither data nor settings.
-        """
+        """Fakes for names that failed to be imported or defined; those that the source calls (`called`) are callable."""
         self.missing((), failure)
         return tuple(self._absent(name, name in called) for name in bound)
 
@@ -278,11 +275,6 @@ class Binding(ValueEntry):
     def settings(self, owner: Any) -> Any:
         """`vars(owner)`; an unknown object has every setting."""
         return owner if isinstance(owner, Stub) else vars(owner)
-
-    def argument(self, name: str) -> Any:
-        """The argument that a library would pass under this name."""
-        found = self.value(name)
-        return self.stub(name) if found is UNKNOWN else found
 
     def without(self, mapping: Any, names_: tuple[str, ...]) -> Any:
         """The mapping of `**mapping` without explicit keywords; a number under that name is a settings object."""

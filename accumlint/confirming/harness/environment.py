@@ -119,13 +119,9 @@ def without_cuda(patch: Callable[..., Any], device: torch.device) -> None:
         )  # fmt: skip
     patch(torch.cuda, "device_count", lambda: 1)
     patch(torch.cuda, "device", lambda *_: nullcontext())
-    for name in (
-        "memory_allocated",
-        "max_memory_allocated",
-        "memory_reserved",
-        "max_memory_reserved",
-    ):
-        patch(torch.cuda, name, lambda *_, **__: 0)
+    for name in ("memory_allocated", "memory_reserved"):
+        for prefix in ("", "max_"):
+            patch(torch.cuda, f"{prefix}{name}", lambda *_, **__: 0)
     patch(torch.cuda, "is_bf16_supported", lambda *_, **__: True)
     # Autocast leaves float64 unchanged; for an absent device it would only warn.
     patch(torch.cuda.amp, "autocast", lambda *_, **__: torch.autocast(device.type, enabled=False))

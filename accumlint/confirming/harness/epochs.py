@@ -135,7 +135,8 @@ class _Source:
         candidates = [e for e in named if names.is_steps(ast.unparse(e).rpartition(".")[2])]
         candidates = candidates or [e for e in divisors if e in tests]
         # Besides the remainder, guards compare with 0 or the end of an epoch.
-        candidates = candidates or [e for e in compared if e in tests and not _is_number(e, 0)]
+        zero = [e for e in compared if isinstance(e, ast.Constant) and e.value == 0]
+        candidates = candidates or [e for e in compared if e in tests and e not in zero]
         values = {self.value(one, loop.lineno) for one in candidates}
         found = values.pop() if len(values) == 1 else 0
         return found if type(found) is int and found > 0 else 0
@@ -229,15 +230,8 @@ def _contains(node: ast.stmt, line: int) -> bool:
     return node.lineno <= line <= (node.end_lineno or node.lineno)
 
 
-def _is_number(node: ast.expr, number: int) -> bool:
-    return isinstance(node, ast.Constant) and node.value == number
-
-
 def _before(body: list[ast.stmt], line: int) -> Iterator[ast.stmt]:
-    """The statements before a line in order; enclosing blocks and the script's main guard are opened.
-
-    An enclosing loop is reduced to its first iteration.
-    """
+    """The statements before a line: enclosing blocks are opened, enclosing loops reduced to their first iteration."""
     for statement in body:
         inner: list[ast.stmt] = getattr(statement, "body", [])
         is_scope = isinstance(statement, _Function | ast.ClassDef)

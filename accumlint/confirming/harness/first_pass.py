@@ -11,9 +11,7 @@ from typing import Any
 from accumlint.confirming.harness.job_rank import Rank
 from accumlint.confirming.harness.pass_runner import make
 
-_COLLECTIVE_TIMEOUT = re.compile(
-    r"waited in a collective|gloo|Connection closed|timed? ?out", re.IGNORECASE
-)
+_TIMEOUT = r"(?i)waited in a collective|gloo|Connection closed|timed? ?out"
 _KINDS = ("tokens", "rows", "values", "frames")
 
 
@@ -64,7 +62,7 @@ def _attempt(job: Any, kind: str, rank: Rank, number: int) -> tuple[dict[str, An
     report = {
         "unused": _raised(made, "parameters that were not used"), "frozen": _raised(made, "does not require grad"),
         "source_steps": made["steps"], "width": _width(made),
-        "unwrapped": job["reduces"] and rank.world > 1 and _is_unreduced(made), "waited": _waited(made),
+        "unwrapped": job["reduces"] and rank.world > 1 and _is_unreduced(made), "waited": _raised(made, _TIMEOUT),
         "refused": is_refused(made), "good": _good(made, job), "stepped": has_stepped(made), "whole": _whole(made),
     }  # fmt: skip
     return made, rank.all_gather(f"report/{number}", report)
@@ -104,23 +102,13 @@ def _of_steps(spec: dict[str, Any], steps: int) -> dict[str, Any]:
 
 
 def _good(made: dict[str, Any], job: Any) -> bool:
-    """Whether a pass succeeded, so that further passes run in the same mode.
-
-    Where a substitute loss went backward, the loop's own loss may work with other data.
-    """
+    """Whether a pass succeeded with the loop's own loss, so that further passes run in the same mode."""
     raised = made["raised"]
     if made["notes"]["replaced"]:
         return False
     if raised is None or raised["scaler"]:
         return has_stepped(made) or bool(raised and made["notes"]["losses"])
     return not job["lenient"] and has_stepped(made)
-
-
-def _waited(made: dict[str, Any]) -> bool:
-    """Whether this rank timed out in a collective."""
-    return made["raised"] is not None and bool(
-        _COLLECTIVE_TIMEOUT.search(made["raised"]["message"])
-    )
 
 
 def _is_unreduced(made: dict[str, Any]) -> bool:
@@ -143,9 +131,9 @@ def _width(made: dict[str, Any]) -> int:
     return int(found[1]) if found and made["size"] <= _MOST_PARAMETERS else 0
 
 
-def _raised(made: dict[str, Any], words: str) -> bool:
-    """Whether an exception with these words ended a pass."""
-    return made["raised"] is not None and words in made["raised"]["message"]
+def _raised(made: dict[str, Any], pattern: str) -> bool:
+    """Whether an exception with a message like this ended a pass."""
+    return made["raised"] is not None and bool(re.search(pattern, made["raised"]["message"]))
 
 
 def is_refused(made: dict[str, Any]) -> bool:

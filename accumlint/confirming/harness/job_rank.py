@@ -41,10 +41,7 @@ class Rank:
         return torch.device("cuda", int(os.environ["LOCAL_RANK"]) % torch.cuda.device_count())
 
     def join(self, name: str = "") -> None:
-        """Joins a process group of all ranks; a named group replaces the previous one.
-
-        Pending messages of a failed pass do not reach the new group.
-        """
+        """Joins a process group of all ranks; a named one replaces it, without pending messages of a failed pass."""
         if name:
             dist.destroy_process_group()
         on_gpus = self.device.type == "cuda"

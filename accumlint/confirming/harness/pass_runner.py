@@ -31,10 +31,7 @@ _SCALE = 1024.0
 
 
 def _counts(regime: str, kind: str, rank: int, cut: int) -> Any:
-    """The number of targets of each micro-batch on a rank; row counts are divisible by four.
-
-    A batch that the loop cuts (`cut` rows) has targets in each row.
-    """
+    """The targets of each micro-batch on a rank; row counts are divisible by four, `cut` rows all have targets."""
     ragged = ((3, 10, 5, 8, 2, 9, 4), (9, 2, 7, 4, 10, 3, 6))[rank % 2]
     more = max(1, cut // 2)
     if kind in ("rows", "values"):
@@ -46,10 +43,7 @@ def _counts(regime: str, kind: str, rank: int, cut: int) -> Any:
 
 
 def _trailing(steps: int, stepped: Collection[int]) -> int:
-    """The number of micro-batches in an epoch beyond whole windows.
-
-    It avoids counts after which the loop has `stepped`; where a first window shifts the others, it may be 0.
-    """
+    """The micro-batches of an epoch beyond whole windows: a number after which the loop has not `stepped`."""
     return next((n for n in range(steps - 1, -1, -1) if n not in stepped), max(1, steps - 1))
 
 

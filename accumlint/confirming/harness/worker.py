@@ -165,10 +165,7 @@ def _ended(child: int, rank: Rank, channel: Channel) -> dict[str, Any]:
 
 
 def _let_go(keep: int) -> None:
-    """Redirects all inherited file descriptors but one to the null device.
-
-    The numbers stay open: Python objects may still close them.
-    """
+    """Redirects inherited file descriptors but one to the null device; their owners may still close them."""
     nowhere = os.open(os.devnull, os.O_RDWR)
     for name in os.listdir("/dev/fd"):
         if (number := int(name)) > 2 and number not in (keep, nowhere):
@@ -314,10 +311,7 @@ def _stepped(first: dict[str, Any]) -> list[int]:
 
 
 def _pressure(events: list[dict[str, Any]]) -> float:
-    """A clipping threshold that takes effect: half the norm of the first window.
-
-    For an incomplete window a quarter: the mean of fewer micro-batches is larger.
-    """
+    """A clipping threshold that takes effect: half the norm of the first window, a quarter of an incomplete one."""
     steps = [index for index, event in enumerate(events) if event["kind"] == "step"]
     window = events[: steps[0]] if steps else events
     parts = [part for event in window for part in event.get("contributions", ())]

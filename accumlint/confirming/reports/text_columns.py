@@ -19,10 +19,7 @@ _ROUNDING = 1e-9
 
 @frozen
 class Column:
-    """A name and a cell for each update; `arm` is "" where both arms agree.
-
-    A column that is not `informative` has the values of a correct loop.
-    """
+    """A cell for each update; `arm` is "" where both arms agree; not `informative` if as in a correct loop."""
 
     name: str
     cells: tuple[str, ...]

@@ -5,6 +5,8 @@ from __future__ import annotations
 import functools
 import sys
 import weakref
+from collections.abc import Generator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -52,21 +54,28 @@ def _observed(recorder: Recorder, original: Any) -> Any:
     def backward(tensors: Any, *args: Any, **kwargs: Any) -> Any:
         if not recorder.watches or recorder.backward is not None:
             return original(tensors, *args, **kwargs)
-        roots = [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
-        event = _begun(recorder, roots, kwargs)
-        try:
+        with _recorded(recorder, tensors, kwargs):
             return original(tensors, *args, **kwargs)
-        except BaseException as error:
-            event["raised"] = f"{type(error).__name__}: {error}".split("\n")[0][:300]
-            raise
-        finally:
-            recorder.backward = None
-            with recorder.paused():
-                for number, sample in recorder.sampled():
-                    gradients = event["gradients"].setdefault(str(number), {})
-                    gradients |= {"flowed": sample.incoming(), "after": sample.gradients()}
 
     return backward
+
+
+@contextmanager
+def _recorded(recorder: Recorder, tensors: Any, options: dict[str, Any]) -> Generator[Event]:
+    """Records a backward pass that runs inside, from its roots to the gradients that it leaves."""
+    roots = [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
+    event = _begun(recorder, roots, options)
+    try:
+        yield event
+    except BaseException as error:
+        event["raised"] = f"{type(error).__name__}: {error}".split("\n")[0][:300]
+        raise
+    finally:
+        recorder.backward = None
+        with recorder.paused():
+            for number, sample in recorder.sampled():
+                gradients = event["gradients"].setdefault(str(number), {})
+                gradients |= {"flowed": sample.incoming(), "after": sample.gradients()}
 
 
 def _begun(recorder: Recorder, roots: list[torch.Tensor], options: dict[str, Any]) -> Event:
@@ -113,21 +122,12 @@ def _observed_grad(recorder: Recorder, original: Any) -> Any:
         if not recorder.watches or recorder.backward is not None:
             return original(outputs, inputs, *args, **kwargs)
         parameters = [inputs] if isinstance(inputs, torch.Tensor) else list(inputs)
-        leaves = {id(p) for p in parameters}
         with recorder.paused():
-            sampled = any(id(p) in leaves for _, s in recorder.sampled() for p in s.parameters)
+            sampled = any(recorder.touching({id(p) for p in parameters}))
         if not sampled:
             return original(outputs, parameters, *args, **kwargs)
-        roots = [outputs] if isinstance(outputs, torch.Tensor) else list(outputs)
-        event = _begun(recorder, roots, kwargs)
-        event["by_hand"] = True
-        try:
+        with _recorded(recorder, outputs, kwargs) as event:
+            event["by_hand"] = True
             return original(outputs, parameters, *args, **kwargs)
-        finally:
-            recorder.backward = None
-            with recorder.paused():
-                for number, sample in recorder.sampled():
-                    gradients = event["gradients"].setdefault(str(number), {})
-                    gradients |= {"flowed": sample.incoming(), "after": sample.gradients()}
 
     return grad

@@ -56,17 +56,16 @@ def _observed(recorder: Recorder, name: str, original: Callable[..., Any]) -> Ca
 def _described(name: str, arguments: dict[str, Any], result: torch.Tensor) -> Event:
     """The reduction and the target counts of a loss; `total` includes ignored targets."""
     reduction = arguments.get("reduction", "mean")
-    if arguments.get("size_average") is not None or arguments.get("reduce") is not None:
-        reduction = _legacy(arguments.get("size_average"), arguments.get("reduce"))
+    # Two deprecated arguments.
+    average, reduce = arguments.get("size_average"), arguments.get("reduce")
+    if average is not None or reduce is not None:
+        reduction = "none" if reduce is False else "sum" if average is False else "mean"
     target: torch.Tensor | None = arguments.get("target")
     described: Event = {"loss": name, "reduction": reduction}
     if name in _BY_CLASS and target is not None and not target.is_floating_point():
         valid = target != arguments["ignore_index"]
-        described |= {
-            "targets": valid.sum(),
-            "total": target.numel(),
-            "rows": len(target) if target.dim() else 1,
-        }
+        rows = len(target) if target.dim() else 1
+        described |= {"targets": valid.sum(), "total": target.numel(), "rows": rows}
         if arguments.get("weight") is not None:
             described["weighted"] = arguments["weight"][target[valid]].sum()
         return described
@@ -79,19 +78,8 @@ def _described(name: str, arguments: dict[str, Any], result: torch.Tensor) -> Ev
         number = value.numel()
     if reduction == "batchmean":
         number = value.shape[0]
-    return {
-        **described,
-        "targets": number,
-        "total": number,
-        "rows": value.shape[0] if value.dim() else 1,
-    }
-
-
-def _legacy(size_average: bool | None, reduce: bool | None) -> str:
-    """The reduction that two deprecated arguments mean."""
-    if reduce is False:
-        return "none"
-    return "sum" if size_average is False else "mean"
+    rows = value.shape[0] if value.dim() else 1
+    return {**described, "targets": number, "total": number, "rows": rows}
 
 
 def _listen(recorder: Recorder, node: Any, described: Event) -> None:
@@ -118,10 +106,7 @@ def _listen(recorder: Recorder, node: Any, described: Event) -> None:
 
 
 def prepare(recorder: Recorder, event: Event, roots: list[torch.Tensor]) -> list[Any]:
-    """Inspects graphs before a backward: the factors of losses, and the means of unknown losses.
-
-    Returns the nodes of all of them.
-    """
+    """Records the factors of losses in graphs before a backward, and marks unknown means; returns all their nodes."""
     found: list[Any] = []
     for root in roots:
         marked, means = graph.losses(root)

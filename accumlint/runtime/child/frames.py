@@ -6,6 +6,7 @@ import os
 import sys
 import sysconfig
 from functools import lru_cache
+from traceback import walk_stack
 from types import FrameType
 from typing import NamedTuple
 
@@ -21,10 +22,7 @@ _FRAMEWORKS = {
 
 
 class Location(NamedTuple):
-    """A place in the user's code.
-
-    `key` identifies the call path, `through` the frameworks in between, and `calls` their functions.
-    """
+    """A place in the user's code, its call path (`key`), and the frameworks and functions in between."""
 
     file: str
     line: int
@@ -62,13 +60,8 @@ def user_location() -> Location:
 
 def user_frames() -> list[FrameType]:
     """The user's frames, the nearest first."""
-    frame: FrameType | None = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
-    found: list[FrameType] = []
-    while frame is not None:
-        if _kind(frame.f_code.co_filename) == "user":
-            found.append(frame)
-        frame = frame.f_back
-    return found
+    frames = walk_stack(sys._getframe(1))  # pyright: ignore[reportPrivateUsage]
+    return [frame for frame, _ in frames if _kind(frame.f_code.co_filename) == "user"]
 
 
 @lru_cache(maxsize=4096)

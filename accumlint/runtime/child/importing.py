@@ -17,10 +17,10 @@ _OBSERVERS = {
     "torch.distributed.fsdp": ("ranks", "observe_fsdp"),
     "deepspeed.runtime.zero.stage_1_and_2": ("zero", "observe"),
     "deepspeed.runtime.zero.stage3": ("zero", "observe"),
-    "diffusers.training_utils": ("averages", "observe_diffusers"),
-    "timm.utils.model_ema": ("averages", "observe_timm"),
-    "ema_pytorch.ema_pytorch": ("averages", "observe_ema_pytorch"),
-    "torch_ema.ema": ("averages", "observe_torch_ema"),
+    "diffusers.training_utils": ("averages", "observe_package"),
+    "timm.utils.model_ema": ("averages", "observe_package"),
+    "ema_pytorch.ema_pytorch": ("averages", "observe_package"),
+    "torch_ema.ema": ("averages", "observe_package"),
 }
 
 

@@ -14,10 +14,7 @@ from accumlint.runtime.child.recorder import Recorder
 
 
 def observe(recorder: Recorder) -> None:
-    """Records the beginning of epochs, with the number of backwards since the data's previous epoch.
-
-    Loaders are identified by their dataset: some scripts create a loader for each epoch.
-    """
+    """Records the beginning of epochs, identified by the dataset: some scripts create a loader for each epoch."""
     begin, fetch = DataLoader.__iter__, _BaseDataLoaderIter.__next__
 
     @functools.wraps(begin)

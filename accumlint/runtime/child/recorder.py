@@ -121,6 +121,16 @@ class Recorder:
                 self.samples[number].settle(alive)
                 yield number, self.samples[number]
 
+    def touching(self, parameters: set[int]) -> Iterator[tuple[int, Sample]]:
+        """The samples that contain one of some parameters, which are given by `id`."""
+        for number, sample in self.sampled():
+            if any(id(p) in parameters for p in sample.parameters):
+                yield number, sample
+
+    def sample(self, event: Event) -> Sample | None:
+        """The sample of the optimizer of an event, None where that has gone."""
+        return dict(self.sampled()).get(event["optimizer"])
+
     def release(self) -> None:
         """Restores torch."""
         self.active = False

@@ -59,6 +59,5 @@ def observe(recorder: Recorder) -> None:
 
 def _note_gradients(recorder: Recorder, event: Event, when: str) -> None:
     with recorder.paused():
-        for number, sample in recorder.sampled():
-            if number == event["optimizer"]:
-                event[when] = {str(number): sample.gradients()}
+        if sample := recorder.sample(event):
+            event[when] = {str(event["optimizer"]): sample.gradients()}

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -85,10 +84,8 @@ def ended(recorder: Recorder, event: Event) -> None:
 
 def _applied(recorder: Recorder, event: Event) -> None:
     with recorder.paused():
-        for known, sample in recorder.sampled():
-            if known == event["optimizer"]:
-                event["applied"] = sample.gradients()
-                event["weights"] = sample.weights()
+        if sample := recorder.sample(event):
+            event |= {"applied": sample.gradients(), "weights": sample.weights()}
 
 
 def _after_closure(events: list[Event], step: Event) -> None:
@@ -110,7 +107,7 @@ def _observe_clears(recorder: Recorder) -> None:
                 return original(self, *args, **kwargs)
             with recorder.paused():
                 result = original(self, *args, **kwargs)
-            recorder.note("clear", gradients=dict(_gradients(recorder, self)))
+            recorder.note("clear", gradients=_gradients(recorder, self))
             return result
 
         return clear
@@ -119,16 +116,14 @@ def _observe_clears(recorder: Recorder) -> None:
         recorder.patches.put(owner, "zero_grad", observed(owner.zero_grad))
 
 
-def _gradients(recorder: Recorder, owner: Any) -> Iterator[tuple[str, Any]]:
+def _gradients(recorder: Recorder, owner: Any) -> dict[str, Any]:
     """The sampled gradients of a model or an optimizer."""
+    groups = (
+        [{"params": owner.parameters()}] if isinstance(owner, nn.Module) else owner.param_groups
+    )
     with recorder.paused():
-        if isinstance(owner, nn.Module):
-            ids = {id(p) for p in owner.parameters()}
-        else:
-            ids = {id(p) for group in owner.param_groups for p in group["params"]}
-        for number, sample in recorder.sampled():
-            if any(id(p) in ids for p in sample.parameters):
-                yield str(number), sample.gradients()
+        ids = {id(p) for group in groups for p in group["params"]}
+        return {str(number): sample.gradients() for number, sample in recorder.touching(ids)}
 
 
 def _clipping(recorder: Recorder, original: Any) -> Any:
@@ -139,13 +134,8 @@ def _clipping(recorder: Recorder, original: Any) -> Any:
         if not recorder.watches:
             return original(parameters, *args, **kwargs)
         params = [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)
-        ids = {id(p) for p in params}
         with recorder.paused():
-            touched = [
-                (number, sample)
-                for number, sample in recorder.sampled()
-                if any(id(p) in ids for p in sample.parameters)
-            ]
+            touched = [*recorder.touching({id(p) for p in params})]
             before = {str(number): sample.gradients() for number, sample in touched}
             norm = original(params, *args, **kwargs)
             after = {str(number): sample.gradients() for number, sample in touched}

@@ -54,10 +54,7 @@ class AcceleratorFakes:
         return self.accelerators[-1]
 
     def accelerator(self, cls: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """An Accelerator of Accelerate; for float16 without a GPU, a GradScaler is added.
-
-        Keywords with unknown values, or unknown to the installed version, are dropped.
-        """
+        """An Accelerator without unknown keywords; for float16 without a GPU, a GradScaler is added."""
         known = inspect.signature(cls).parameters
         unknown = [name for name in kwargs if name not in known]
         if unknown:

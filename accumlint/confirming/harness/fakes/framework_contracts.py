@@ -48,10 +48,7 @@ def _in_ddp(module: Any) -> Any:
 
 
 class _Trainer(_Contract):
-    """Divides by the accumulation steps where the loss does not receive the number of items in the window.
-
-    A subclass may override that.
-    """
+    """Divides by the accumulation steps unless the loss receives the number of items, or a subclass overrides that."""
 
     loss_is_scaled_for_ga: bool | None = None
 
@@ -238,11 +235,10 @@ class _Fabric(_Contract):
 
     setup_module = setup
 
-    def setup_optimizers(self, *optimizers: Any) -> Any:
-        return optimizers[0] if len(optimizers) == 1 else optimizers
+    def setup_optimizers(self, *objects: Any, **_: Any) -> Any:
+        return objects[0] if len(objects) == 1 else objects
 
-    def setup_dataloaders(self, *loaders: Any, **_: Any) -> Any:
-        return loaders[0] if len(loaders) == 1 else loaders
+    setup_dataloaders = setup_optimizers
 
     def backward(self, tensor: Any, *args: Any, **kwargs: Any) -> None:
         tensor.backward(*args, **{k: v for k, v in kwargs.items() if k != "model"})

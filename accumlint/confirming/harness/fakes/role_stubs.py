@@ -396,11 +396,7 @@ class Fakes(AcceleratorFakes):
             self.recorder.models.append(module)
 
     def substitute_loss(self) -> torch.Tensor | None:
-        """A substitute for the loop's loss: the distance of the network outputs since the last backward from random
-        numbers.
-
-        None where there are no outputs.
-        """
+        """The distance of the network outputs since the last backward from random numbers, None without outputs."""
         outputs = list((self.data.outputs or {}).values())
         if not outputs:
             return None

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
+from types import FunctionType
 from typing import Any
 
 import torch
@@ -135,7 +136,7 @@ class Stub:
         if method in _TRANSFORMS and source and args:
             return self._derived(source)
         # An unknown decorator returns its argument.
-        if len(args) == 1 and not kwargs and (isinstance(args[0], type) or _is_function(args[0])):
+        if len(args) == 1 and not kwargs and isinstance(args[0], type | FunctionType):
             return args[0]
         model = next((a for a in args if isinstance(a, torch.nn.Module)), None)
         arguments = (*args, *kwargs.values())
@@ -380,10 +381,6 @@ def _is_data(value: object) -> bool:
     if isinstance(value, dict):
         return hasattr(value, "plain_")
     return isinstance(value, torch.Tensor) and value.dim() > 1 and not value.requires_grad
-
-
-def _is_function(value: object) -> bool:
-    return type(value).__name__ == "function"
 
 
 class Absent:

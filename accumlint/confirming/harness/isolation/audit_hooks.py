@@ -19,6 +19,8 @@ from typing import Any, cast
 
 import torch
 
+from accumlint.confirming.harness.source_files import INSTALLED, OURS
+
 _PROCESSES = (
     "subprocess.Popen", "os.system", "os.fork", "os.forkpty", "os.exec", "os.posix_spawn", "os.spawn", "pty.spawn",
 )  # fmt: skip
@@ -37,8 +39,7 @@ _REACHING = {
 # Readable by everyone; the kernel restricts access per process there.
 _WORLD_READABLE = ("/dev/", "/proc/")
 _LIBRARIES = (sysconfig.get_path("stdlib"), "<frozen ")
-_OURS = str(Path(__file__).parents[3]) + os.sep
-_INSTALLED = ("site-packages", "dist-packages")
+
 _Check = Callable[[tuple[Any, ...]], None]
 
 
@@ -194,8 +195,8 @@ def _is_user_code() -> bool:
     frame = sys._getframe(1)
     while frame is not None:
         file = frame.f_code.co_filename
-        if not file.startswith(_OURS):
-            if any(word in file for word in _INSTALLED):
+        if not file.startswith(OURS):
+            if any(word in file for word in INSTALLED):
                 return False
             if not file.startswith(_LIBRARIES):
                 return True

@@ -11,6 +11,7 @@ import stat
 import struct
 import sys
 from collections.abc import Iterable
+from functools import partial
 
 from accumlint.confirming.harness.isolation.kernel import checked, libc
 
@@ -24,6 +25,7 @@ _FILE_RIGHTS = _EXECUTE | _WRITE_FILE | _READ_FILE | _TRUNCATE | _IOCTL
 _CONNECT = 1 << 1
 _ABSTRACT_SOCKETS, _SIGNALS = 1 << 0, 1 << 1
 _READS = _READ_FILE | _READ_DIR
+_checked = partial(checked, what="Landlock")
 
 
 def version() -> int:
@@ -92,7 +94,3 @@ def _allow(lib: ctypes.CDLL, ruleset: int, path: str, access: int) -> None:
             _checked(lib.syscall(_ADD_RULE, ruleset, _PATH_BENEATH, rule, 0))
     finally:
         os.close(place)
-
-
-def _checked(result: int) -> int:
-    return checked(result, "Landlock")

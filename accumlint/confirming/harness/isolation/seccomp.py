@@ -126,10 +126,7 @@ def probe() -> None:
 
 
 def _sockets(unix: bool) -> list[Instruction]:
-    """Allows TCP and netlink sockets; with `unix`, Unix sockets as well.
-
-    Other stream protocols (MPTCP, SMC) would connect without Landlock's check.
-    """
+    """Allows TCP and netlink, with `unix` Unix sockets; MPTCP and SMC would connect without Landlock's check."""
     return [
         (_LOAD, 0, 0, _ARGUMENTS_AT),
         (_EQUAL, 4, 0, _INET), (_EQUAL, 3, 0, _INET6),

@@ -78,10 +78,7 @@ def _grads(root: torch.Tensor, params: list[torch.Tensor]) -> dict[int, torch.Te
 def _brought(
     grads: Mapping[int, torch.Tensor | None], parameters: Sequence[torch.Tensor], times: float = 1.0
 ) -> dict[str, Any]:
-    """A gradient as numbers, and the parameters in its graph.
-
-    The loss of an easy micro-batch, as of a hinge, has them with a zero gradient.
-    """
+    """A gradient as numbers, and the parameters in its graph, those with a zero gradient included."""
     vector = [x for p in parameters for x in flat(grads.get(id(p)), p)]
     return {
         "gradient": vector if times == 1.0 else [x * times for x in vector],

@@ -162,8 +162,9 @@ class Recorder(LossMode):
     def after_backward(self) -> None:
         if self.data.current == self.settings.inject and not self.notes.tampered:
             # Injected overflow: a gradient is not finite until the next clear.
+            large = _LARGE if self.settings.large else math.inf
             for grad in self.gradients():
-                grad.view(-1)[:1] = self._overflow()
+                grad.view(-1)[:1] = math.nan if self.settings.undefined else large
                 self.notes.tampered = True
         self.has_gradients = self.any_gradient()
         if self.settings.sabotage == "forget" and self.backwards % 2 == 0:
@@ -176,11 +177,6 @@ class Recorder(LossMode):
         often = {"hurry": 1, "regular": self.settings.steps}.get(self.settings.sabotage)
         if often and self.backwards % often == 0:
             self.step_now()
-
-    def _overflow(self) -> float:
-        if self.settings.undefined:
-            return math.nan
-        return _LARGE if self.settings.large else math.inf
 
     def step_now(self) -> None:
         """Controls that add steps; the learning rate is 0, so that scaled gradients do no harm."""
@@ -198,7 +194,7 @@ class Recorder(LossMode):
 
     # Steps
 
-    def before_step(self, optimizer: Any, *_: Any) -> None:
+    def before_step(self, optimizer: Any, *__: Any) -> None:
         if self.busy:
             return
         params = self.parameters()
@@ -212,7 +208,12 @@ class Recorder(LossMode):
             return
         self.step_calls += 1
         if self._is_withheld():
-            self._withhold([p for p in params if id(p) in param_ids])
+            # Removes the gradients until the step is over.
+            self.withheld = [
+                (p, p.grad) for p in params if id(p) in param_ids and p.grad is not None
+            ]
+            for p, _ in self.withheld:
+                p.grad = None
             return
         if self.settings.sabotage == "part" and self.data.rank:
             for grad in self.gradients():
@@ -265,12 +266,6 @@ class Recorder(LossMode):
         if sabotage == "seldom":
             return self.step_calls % 2 == 0
         return sabotage == "void" or (sabotage == "regular" and not self.inserting_step)
-
-    def _withhold(self, params: list[torch.Tensor]) -> None:
-        """Removes the gradients until the step is over."""
-        self.withheld = [(p, p.grad) for p in params if p.grad is not None]
-        for p in params:
-            p.grad = None
 
     def mend(self, optimizer: Any, params: list[torch.Tensor], param_ids: set[int]) -> None:
         """Control "mend": replaces the gradients by the window's reference right before the step."""

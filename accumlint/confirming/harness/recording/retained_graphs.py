@@ -27,10 +27,7 @@ def unsaved(saved: _Saved) -> torch.Tensor:
 
 
 class Graphs:
-    """Counts graphs that are alive at once: `most` is the largest number of micro-batches with one.
-
-    `drops`: the control that forgets the graphs of earlier micro-batches.
-    """
+    """Counts micro-batches with a live graph, at `most`; the control `drops` forgets those of earlier micro-batches."""
 
     def __init__(self, current: Callable[[], int], drops: bool) -> None:
         self.current = current

@@ -45,7 +45,7 @@ def watching(recorder: Recorder) -> Generator[Recorder, None, None]:
         doubles = recorder.settings.sabotage == "double" and recorder.backwards % _DOUBLED == 1
         if doubles:
             # Control "double".
-            tensors = _doubled(tensors)
+            tensors = tensors * 2 if isinstance(tensors, torch.Tensor) else [t * 2 for t in tensors]
         if recorder.settings.sabotage == "even":
             tensors = recorder.evened(tensors)
         recorder.before_backward(tensors)
@@ -75,10 +75,6 @@ def watching(recorder: Recorder) -> Generator[Recorder, None, None]:
         stack.callback(lambda: [h.remove() for h in handles])
         stack.enter_context(recorder)
         yield recorder
-
-
-def _doubled(tensors: Any) -> Any:
-    return tensors * 2 if isinstance(tensors, torch.Tensor) else [tensor * 2 for tensor in tensors]
 
 
 def _watch(recorder: Recorder, patch: Patch) -> None:
@@ -187,10 +183,7 @@ def _watch_optimizers(recorder: Recorder, patch: Patch) -> None:
 
 
 def _trained(recorder: Recorder, parameters: Any) -> Any:
-    """The parameters of an optimizer; all free ones where the source selects by names that fakes do not have.
-
-    Parameters that several groups share are trained once.
-    """
+    """The parameters of an optimizer, each once; all free ones where the source selects by unknown names."""
     groups: list[Any] = [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)
     taken: set[int] = set()
     for group in groups:

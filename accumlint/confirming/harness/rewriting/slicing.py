@@ -97,8 +97,10 @@ class Slice:
                 self.kept.update(_beginnings(statement))
             if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
                 self._scope(statement.body)
-            if isinstance(statement, ast.ClassDef) and _is_enumeration(statement):
-                # Members are read through their class.
+            if isinstance(statement, ast.ClassDef) and any(
+                ast.unparse(base).endswith(("Enum", "Flag")) for base in statement.bases
+            ):
+                # Members of an enumeration are read through their class.
                 self.kept.update(statement.body)
         # Keep the definitions of all names that kept statements read.
         known = -1
@@ -183,10 +185,6 @@ def _beginnings(cls: ast.ClassDef) -> Iterator[ast.stmt]:
         for statement in _statements(method.body) if isinstance(method, ast.FunctionDef) else ():
             if whole or ast.unparse(statement).startswith("super().__init__("):
                 yield statement
-
-
-def _is_enumeration(cls: ast.ClassDef) -> bool:
-    return any(ast.unparse(base).endswith(("Enum", "Flag")) for base in cls.bases)
 
 
 def with_inner(statement: ast.stmt) -> Iterator[ast.stmt]:

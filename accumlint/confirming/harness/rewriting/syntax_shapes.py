@@ -100,10 +100,7 @@ def bounds(test: ast.expr) -> list[ast.expr]:
 
 
 def refused_side(node: ast.If, trains: bool) -> bool | None:
-    """The branch of a guard that only raises, None for neither.
-
-    In a function that `trains`, also the branch that returns nothing.
-    """
+    """The branch of a guard that only raises (or, in a function that `trains`, returns nothing); None for neither."""
     for side, body in ((True, node.body), (False, node.orelse)):
         match body:
             case [*_, ast.Raise()]:
@@ -335,10 +332,10 @@ def fill_defaults(function: ast.FunctionDef) -> None:
     arguments = function.args
     positional = [*arguments.posonlyargs, *arguments.args]
     missing = positional[: len(positional) - len(arguments.defaults)]
-    made = [runtime("argument", a.arg, at=function) for a in missing]
+    made = [runtime("known", a.arg, at=function) for a in missing]
     arguments.defaults = [*made, *arguments.defaults]
     arguments.kw_defaults = [
-        default or runtime("argument", a.arg, at=function)
+        default or runtime("known", a.arg, at=function)
         for a, default in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)
     ]
 
