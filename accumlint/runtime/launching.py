@@ -84,14 +84,8 @@ def _with_python(single: list[str], distributed: list[str], ranks: int) -> list[
     if ranks == 1:
         return [sys.executable, *single]
     rendezvous = ["--rdzv-backend=c10d", "--rdzv-endpoint=127.0.0.1:0", "--local-addr=127.0.0.1"]
-    return [
-        sys.executable,
-        "-m",
-        "torch.distributed.run",
-        *rendezvous,
-        f"--nproc-per-node={ranks}",
-        *distributed,
-    ]
+    launcher = [sys.executable, "-m", "torch.distributed.run", *rendezvous]
+    return [*launcher, f"--nproc-per-node={ranks}", *distributed]
 
 
 def environment(watch: Watch, folder: Path) -> dict[str, str]:

@@ -78,11 +78,7 @@ def _cause_of_difference(found: Windows, window: Window) -> tuple[Observed, str,
     used: Event = event.get("no_sync") or {}
     if not used:
         return Observed.FLAG_LATE, "require_backward_grad_sync is set after the forward", place
-    return (
-        Observed.UNSYNCED,
-        "the window's last forward runs in no_sync",
-        (used["file"], int(used["line"])),
-    )
+    return Observed.UNSYNCED, "the window's last forward runs in no_sync", spot(used)
 
 
 def _reductions(found: Windows) -> Iterator[Answer]:
@@ -103,7 +99,7 @@ def _reductions(found: Windows) -> Iterator[Answer]:
         return
     inside = any(found.backward(n).get("inside") for w in steady for n in w.backwards)
     used = event.get("no_sync")
-    place = (used["file"], int(used["line"])) if inside and used else spot(event)
+    place = spot(used if inside and used else event)
     yield Answer(
         Observed.ARMED_FORWARD if inside else Observed.REDUCED_EACH_TIME, True, "",
         (place, *(spot(found.backward(n)) for n in steady[-1].backwards)),

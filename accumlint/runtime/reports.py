@@ -136,12 +136,8 @@ def _mark(spot: Spot, message: str, target: Target, text: Text) -> Mark:
         other_file = File(os.path.relpath(file), file)
     row = rows[line - 1] if 0 < line <= len(rows) else ""
     first = len(row) - len(row.lstrip()) + 1
-    return Mark(
-        Place(line, first, line, max(len(row.rstrip()), first) + 1),
-        row,
-        message,
-        elsewhere=other_file,
-    )
+    place = Place(line, first, line, max(len(row.rstrip()), first) + 1)
+    return Mark(place, row, message, elsewhere=other_file)
 
 
 def _around(target: Target, text: Text, line: int) -> tuple[str, str, Place | None]:
@@ -176,14 +172,8 @@ def _with(report: Report, others: Sequence[Report]) -> Report:
 def _refutes(report: Report, answers: Sequence[Answer], file: str) -> str:
     """The figures by which a run refutes a finding of `check`, "" for none."""
     around = report.loop
-    return next(
-        (
-            answer.figures
-            for answer in _rights(report.code, answers)
-            if touches(answer, file, around)
-        ),
-        "",
-    )
+    rights = _rights(report.code, answers)
+    return next((right.figures for right in rights if touches(right, file, around)), "")
 
 
 def _rights(code: str, answers: Sequence[Answer]) -> Iterator[Answer]:

@@ -74,17 +74,14 @@ def _of_total(found: Windows, total: float) -> tuple[Observed | None, str]:
         if targets > 1:
             for wanted in (targets, targets / size, targets * world, targets * world / size):
                 if is_near(total, wanted) and wanted > 1.5:
-                    return (
-                        Observed.SUMMED,
-                        "loss is summed over targets and not divided by their number",
-                    )
+                    message = "loss is summed over targets and not divided by their number"
+                    return Observed.SUMMED, message
     if size > 1:
         for factor in {1, world}:
             if is_near(total, size * factor):
                 extra = f" and the {world} ranks" if factor > 1 else ""
-                return _undivided(
-                    event
-                ), f"loss is never divided by the {size} micro-batches{extra}"
+                message = f"loss is never divided by the {size} micro-batches{extra}"
+                return _undivided(event), message
     if world > 1:
         for factor in (world, 1 / world):
             if is_near(total, factor):
@@ -92,10 +89,12 @@ def _of_total(found: Windows, total: float) -> tuple[Observed | None, str]:
     if size > 1:
         for wanted in (1 / size, 1 / size / world):
             if is_near(total, wanted) and _divides_twice(found, event):
-                which = (
-                    Observed.LIGHTNING_DIVIDED if _is_lightning(event) else Observed.DIVIDED_TWICE
+                message = f"loss is divided by the {size} micro-batches twice"
+                is_lightning = _is_lightning(event)
+                return (
+                    Observed.LIGHTNING_DIVIDED if is_lightning else Observed.DIVIDED_TWICE,
+                    message,
                 )
-                return which, f"loss is divided by the {size} micro-batches twice"
         for share in window.main:
             for divisor in _divisors(share):
                 if "deepspeed" in event["through"] and size == divisor * divisor:
@@ -129,10 +128,8 @@ def _of_world(found: Windows, factor: float) -> tuple[Observed, str]:
     world = found.world
     reductions = list(found.first.of("reduce"))
     if factor < 1 and any(e["what"] == "loss" for e in reductions):
-        return (
-            Observed.LOSS_REDUCED,
-            f"the loss that goes backward was reduced over {world} ranks and divided",
-        )
+        what = f"the loss that goes backward was reduced over {world} ranks and divided"
+        return Observed.LOSS_REDUCED, what
     if factor > 1 and any(e["what"] == "loss" for e in reductions):
         return Observed.LOSS_REDUCED, f"the loss that goes backward was summed over {world} ranks"
     if factor > 1 and any(e["what"] == "gradient" for e in reductions):
@@ -306,11 +303,8 @@ def _uneven(found: Windows, window: Window) -> tuple[Observed, str, str]:
     """Why target weights differ, and the confidence that they should not."""
     if any(abs(share.most - share.least) > 0.02 * abs(share.most) for share in window.main):
         # Intended weights, such as a diffusion model's weights by timestep.
-        return (
-            Observed.WEIGHTS,
-            "the targets of a micro-batch have weights of their own",
-            "possible",
-        )
+        what = "the targets of a micro-batch have weights of their own"
+        return Observed.WEIGHTS, what, "possible"
     by_rank: dict[int, list[Share]] = {}
     for share in window.main:
         by_rank.setdefault(share.microbatch[0], []).append(share)
@@ -325,11 +319,8 @@ def _uneven(found: Windows, window: Window) -> tuple[Observed, str, str]:
             _unevenness(replace(window, shares={"": tuple(shares)})) for shares in by_rank.values()
         )
         where = "per rank" if within < 1.02 else "per micro-batch"
-        return (
-            Observed.COUNT_NOT_GLOBAL,
-            f"targets are counted {where}, not over the update",
-            "certain",
-        )
+        what = f"targets are counted {where}, not over the update"
+        return Observed.COUNT_NOT_GLOBAL, what, "certain"
     return Observed.WEIGHTS, "the losses of an update are divided by different numbers", "likely"
 
 

@@ -176,7 +176,7 @@ class Binding(ValueEntry):
     def absent(
         self, bound: tuple[str, ...], failure: Exception, called: tuple[str, ...] = ()
     ) -> Any:
-        """Fakes for names that failed to be imported or defined; those that the source calls (`called`) are callable."""
+        """Fakes for names that failed to be imported or defined; those that the source calls are functions."""
         self.missing((), failure)
         return tuple(self._absent(name, name in called) for name in bound)
 

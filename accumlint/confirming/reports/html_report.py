@@ -13,17 +13,9 @@ from accumlint.confirming.finding_verdicts import (
     tally,
     worst,
 )
+from accumlint.confirming.reports import sentences
 from accumlint.confirming.reports.figures import MOST, arrows, norms, spreads, weights
 from accumlint.confirming.reports.pass_diagram import timeline
-from accumlint.confirming.reports.sentences import (
-    besides,
-    circumstances,
-    controlled,
-    exception,
-    grouped,
-    sentence,
-    summed,
-)
 from accumlint.confirming.reports.text_columns import Column, columns, compared, figure
 from accumlint.confirming.result import Confirmation, Pass, Verdict
 from accumlint.confirming.symptoms.microbatch_outcomes import outcome_sentence, replay
@@ -55,7 +47,7 @@ def page(
     header = element(
         "header",
         element("h1", "accumlint confirm"),
-        element("p", sentence(tally(run).capitalize()), class_="tally"),
+        element("p", sentences.sentence(tally(run).capitalize()), class_="tally"),
         element("p", made, class_="place") if made else Markup(),
         _contents(run),
         *_unprotected(unprotected),
@@ -106,7 +98,7 @@ def _article(case: Case, name: str, sources: Mapping[str, str]) -> Markup:
             ),
             element("p", _place(found), class_="place"),
         ),
-        element("p", prose(sentence(found.reason)), class_="reason"),
+        element("p", prose(sentences.sentence(found.reason)), class_="reason"),
         _source(found, sources.get(found.file, "")),
         *(_arms(case, done, name) if done else ()),
         *_to_decide(found),
@@ -138,7 +130,7 @@ def _arms(case: Case, done: Pass, name: str) -> Iterator[Markup]:
     for title, shown, line, prefix in arms:
         parts = [
             element("h3", title) if len(arms) > 1 else "",
-            element("p", prose(sentence(case.fixed.reason)), class_="reason")
+            element("p", prose(sentences.sentence(case.fixed.reason)), class_="reason")
             if case.fixed and shown is fixed
             else "",
             _besides(shown),
@@ -152,8 +144,8 @@ def _arms(case: Case, done: Pass, name: str) -> Iterator[Markup]:
 def _besides(done: Pass) -> Markup:
     """Further results of a pass: an exception, running totals, the scale."""
     paragraphs = [
-        element("p", prose(sentence(text)), class_="reason")
-        for text in (exception(done), *besides(done))
+        element("p", prose(sentences.sentence(text)), class_="reason")
+        for text in (sentences.exception(done), *sentences.besides(done))
         if text
     ]
     return joined(*paragraphs)
@@ -249,7 +241,7 @@ def _figures(done: Pass, fixed: Pass | None) -> Markup:
         compared(done, fixed, every) if fixed else columns(done, every) for every in (False, True)
     )
     return joined(
-        _grid(f"Updates: {circumstances(done)}", few),
+        _grid(f"Updates: {sentences.circumstances(done)}", few),
         details("All figures", _grid("All figures of each update", all_of_them), _micro(done)),
     )
 
@@ -275,7 +267,7 @@ def _to_decide(found: Confirmation) -> Iterator[Markup]:
         yield element("h3", "Setup file to fill in")
         yield code(found.setup.rstrip("\n"), "Setup file to fill in")
     if found.advice:
-        advice = prose(sentence(found.advice))
+        advice = prose(sentences.sentence(found.advice))
         yield element("p", element("strong", "To decide it."), " ", advice)
 
 
@@ -283,7 +275,11 @@ def _controls(case: Case) -> Iterator[Markup]:
     for title, one in (("Control.", case.found), ("Control of the fixed text.", case.fixed)):
         if one and one.control:
             yield element(
-                "p", element("strong", title), " ", prose(controlled(one)), class_="control"
+                "p",
+                element("strong", title),
+                " ",
+                prose(sentences.controlled(one)),
+                class_="control",
             )
 
 
@@ -291,12 +287,12 @@ def _notes(case: Case, done: Pass | None) -> Markup:
     """How it was measured: fakes and further observations."""
     found = case.found
     notes: list[tuple[str, Sequence[str]]] = [
-        ("Finding", [sentence(found.message)] if found.message else []),
+        ("Finding", [sentences.sentence(found.message)] if found.message else []),
         ("Claim", [found.claim] if found.claim else []),
         ("Measured", [f"{name}: {_shown(value)}" for name, value in found.measured.items()]),
-        ("Fakes", grouped(found.fakes)),
-        ("Also run", [summed(other) for other in found.passes if other is not done]),
-        ("Also seen", [sentence(note) for note in found.also]),
+        ("Fakes", sentences.grouped(found.fakes)),
+        ("Also run", [sentences.summed(other) for other in found.passes if other is not done]),
+        ("Also seen", [sentences.sentence(note) for note in found.also]),
     ]
     rows = (
         joined(element("dt", term), *(element("dd", prose(text)) for text in texts))

@@ -6,15 +6,7 @@ import textwrap
 from collections.abc import Iterator, Sequence
 
 from accumlint.confirming.finding_verdicts import Case, cases, decisive, tally
-from accumlint.confirming.reports.sentences import (
-    besides,
-    circumstances,
-    controlled,
-    exception,
-    grouped,
-    sentence,
-    summed,
-)
+from accumlint.confirming.reports import sentences
 from accumlint.confirming.reports.text_columns import Column, columns, compared
 from accumlint.confirming.result import Confirmation, Pass, Update, Verdict
 from accumlint.confirming.symptoms.microbatch_outcomes import outcome_sentence
@@ -49,9 +41,9 @@ def _block(
     where = f"{printable_path(found.file)}:{found.line}:{found.column}"
     what = look.paint(f"{printable(found.code)} {printable(found.name)}", "bold")
     yield f"{where} {what}  {look.paint(case.outcome, _PAINTS[found.verdict])}"
-    yield from _wrapped(sentence(found.reason), width)
+    yield from _wrapped(sentences.sentence(found.reason), width)
     if case.fixed and case.fixed.reason != found.reason:
-        yield from _wrapped(f"Fixed: {sentence(case.fixed.reason)}", width)
+        yield from _wrapped(f"Fixed: {sentences.sentence(case.fixed.reason)}", width)
 
     done = decisive(found)
     again = (
@@ -60,7 +52,7 @@ def _block(
     if done is not None:
         yield ""
         if again:
-            yield from _wrapped(f"{circumstances(done)}: as above.", width, "  ")
+            yield from _wrapped(f"{sentences.circumstances(done)}: as above.", width, "  ")
         else:
             shown_updates.append(done.updates)
             yield from _measured(done, decisive(case.fixed), look, width)
@@ -86,13 +78,13 @@ def _setup_file(
 
 def _measured(done: Pass, fixed: Pass | None, look: Look, width: int) -> Iterator[str]:
     """The updates of the decisive pass, beside those of the fixed text."""
-    for line in _wrapped(f"{circumstances(done)}:", width, "  "):
+    for line in _wrapped(f"{sentences.circumstances(done)}:", width, "  "):
         yield look.paint(line, "dim")
     if done.updates or (fixed and fixed.updates):
         shown = compared(done, fixed) if fixed else columns(done)
         yield from _grid(shown, look, width)
-    for line in (exception(done), *besides(done)):
-        yield from _wrapped(sentence(line), width, "  ")
+    for line in (sentences.exception(done), *sentences.besides(done)):
+        yield from _wrapped(sentences.sentence(line), width, "  ")
 
 
 def _grid(shown: Sequence[Column], look: Look, width: int) -> Iterator[str]:
@@ -147,15 +139,17 @@ def _notes(
 ) -> Iterator[tuple[str, str]]:
     found = case.found
     yield "window", outcome_sentence(done) if done and not again else ""
-    yield "control", controlled(found)
-    yield "control, fixed", controlled(case.fixed) if case.fixed else ""
-    fakes = ["as above"] if same_fakes and found.fakes else grouped(found.fakes)
+    yield "control", sentences.controlled(found)
+    yield "control, fixed", sentences.controlled(case.fixed) if case.fixed else ""
+    fakes = ["as above"] if same_fakes and found.fakes else sentences.grouped(found.fakes)
     yield from (("fake", fake) for fake in fakes)
     yield from (
-        ("also run", sentence(summed(other))) for other in found.passes if other is not done
+        ("also run", sentences.sentence(sentences.summed(other)))
+        for other in found.passes
+        if other is not done
     )
-    yield from (("also seen", sentence(note)) for note in found.also)
-    yield "to decide", sentence(found.advice)
+    yield from (("also seen", sentences.sentence(note)) for note in found.also)
+    yield "to decide", sentences.sentence(found.advice)
 
 
 def _labelled(notes: Sequence[tuple[str, str]], look: Look, width: int) -> Iterator[str]:

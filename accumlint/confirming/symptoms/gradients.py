@@ -10,6 +10,7 @@ from accumlint.confirming.evidence import Evidence, Undecided, is_expected
 from accumlint.confirming.factors import SHARE, norm
 from accumlint.confirming.measurement import Part, intended_weight
 from accumlint.confirming.result import Update
+from accumlint.confirming.symptoms import microbatch_weights
 from accumlint.confirming.symptoms.answers import (
     Answer,
     compared,
@@ -19,14 +20,6 @@ from accumlint.confirming.symptoms.answers import (
     listed,
     updates_of,
     worth,
-)
-from accumlint.confirming.symptoms.microbatch_weights import (
-    first_parts,
-    has_fair_share,
-    is_shaped,
-    named,
-    relative_weight,
-    weight_answer,
 )
 
 
@@ -97,7 +90,7 @@ def _intended(
     """
     if evidence.summed:
         return None
-    terms = len(first_parts(evidence, "equal"))
+    terms = len(microbatch_weights.first_parts(evidence, "equal"))
     off = _same_multiple(updates, evidence, factors)
     if off is None and terms > 1 and (off := _same_multiple(updates, evidence, _BY_TARGETS)):
         if abs(off.scale * terms / len(off.microbatches) - 1) > evidence.low:
@@ -106,17 +99,17 @@ def _intended(
     if off is None:
         return None
     if terms > 1 and not off.factor and abs(off.scale * terms - 1) < evidence.low:
-        if has_fair_share(evidence):
-            return named(relative_weight(evidence), evidence)
+        if microbatch_weights.has_fair_share(evidence):
+            return microbatch_weights.named(microbatch_weights.relative_weight(evidence), evidence)
         raise Undecided(f"{_describe(off, evidence)}, which may be the mean of its {terms} losses")
     if round(1 / off.scale, 6) in evidence.numbers:
         # A constant of the source may stand for its steps.
         return _by_constants(off, evidence, numbered=True)
     try:
-        answer = relative_weight(evidence)
+        answer = microbatch_weights.relative_weight(evidence)
     except Undecided:
         return _by_constants(off, evidence, numbered=False)
-    return named(answer, evidence)
+    return microbatch_weights.named(answer, evidence)
 
 
 def _by_constants(off: Update, evidence: Evidence, numbered: bool) -> Answer | None:
@@ -146,13 +139,13 @@ def _sized(updates: Sequence[Update], evidence: Evidence) -> Answer | None:
     Raises:
         Undecided: where the gradient is a multiple of the large batch's, and no single micro-batch was measured.
     """
-    if not is_shaped(evidence, "equal"):
+    if not microbatch_weights.is_shaped(evidence, "equal"):
         return None
     worst = furthest(updates)
     if worst.direction > evidence.high:
         # Lost or repeated micro-batches show whatever the loss is.
         return None
-    return named(relative_weight(evidence), evidence)
+    return microbatch_weights.named(microbatch_weights.relative_weight(evidence), evidence)
 
 
 def _whatever_its_loss(u: Update, evidence: Evidence, key: str) -> Update:
@@ -190,8 +183,10 @@ def _describe(u: Update, evidence: Evidence, low: float = 0.0) -> str:
         return f"every update applies the large batch's gradient (relative error {u.error:.2g})"
     if u.direction < evidence.low:
         legend = ", ".join(f"{sign}: {what}" for sign, what in _SIGNS.items() if sign in u.factor)
-        named = f" ({u.factor}{'; ' if legend else ''}{legend})" if u.factor else ""
-        return f"update {u.number} applies {u.scale:.4g} times the large batch's gradient{named}"
+        microbatch_weights.named = (
+            f" ({u.factor}{'; ' if legend else ''}{legend})" if u.factor else ""
+        )
+        return f"update {u.number} applies {u.scale:.4g} times the large batch's gradient{microbatch_weights.named}"
     if u.applied < 1e-12:
         return f"update {u.number} applies nothing; the large batch's gradient has norm {u.reference:.3g}"
     return (
@@ -240,14 +235,18 @@ def _against_one(updates: Sequence[Update], evidence: Evidence) -> Answer | None
             f"the loss of a micro-batch alone is multiplied by 1/{steps}, which may be its weight or stand for the"
             f" division by {steps} accumulation steps"
         )
-    return named(weight_answer(furthest(updates).scale * steps, steps, evidence), evidence)
+    return microbatch_weights.named(
+        microbatch_weights.weight_answer(furthest(updates).scale * steps, steps, evidence), evidence
+    )
 
 
 def _beside(evidence: Evidence) -> Answer | None:
     """The answer for a part of the loss whose weight relative to the rest depends on the number of micro-batches."""
     if "equal one" not in evidence.passes:
         return None
-    first, single = (first_parts(evidence, key) for key in ("equal", "equal one"))
+    first, single = (
+        microbatch_weights.first_parts(evidence, key) for key in ("equal", "equal one")
+    )
     several, single_shares = _shares(first), _shares(single)
     if len(several) < 2 or len(several) != len(single_shares) or not all(single_shares):
         return None
@@ -260,8 +259,11 @@ def _beside(evidence: Evidence) -> Answer | None:
     if abs(ratio - 1) <= evidence.low or not decide(abs(ratio - 1), evidence, "the ratio less 1"):
         return None
     steps = evidence.get("equal").steps
-    named = {steps: "K", 1 / steps: "1/K"}
-    times = next((name for k, name in named.items() if abs(ratio - k) < 1e-6), f"{ratio:.4g}")
+    microbatch_weights.named = {steps: "K", 1 / steps: "1/K"}
+    times = next(
+        (name for k, name in microbatch_weights.named.items() if abs(ratio - k) < 1e-6),
+        f"{ratio:.4g}",
+    )
     sentence = f"a part of the loss weighs {times} times as much beside the rest as in a window of one micro-batch"
     return Answer(True, abs(ratio - 1), sentence, {"weight of the part": ratio, "factor": times})
 
@@ -272,7 +274,7 @@ def _shares(parts: Sequence[Part]) -> list[float]:
 
 
 def weights(evidence: Evidence, key: str = "ragged") -> Answer:
-    if is_shaped(evidence, key):
+    if microbatch_weights.is_shaped(evidence, key):
         raise Undecided(
             "the loss is not a plain sum over its targets, so the right weight of each is unknown"
         )

@@ -62,16 +62,8 @@ def losses(root: torch.Tensor) -> tuple[list[Path], list[Path]]:
 
 # Elementwise operations.
 _ELEMENTWISE = (
-    "Neg",
-    "ToCopy",
-    "View",
-    "UnsafeView",
-    "Reshape",
-    "Squeeze",
-    "Unsqueeze",
-    "Clone",
-    "Alias",
-)
+    "Neg", "ToCopy", "View", "UnsafeView", "Reshape", "Squeeze", "Unsqueeze", "Clone", "Alias",
+)  # fmt: skip
 
 
 def _summed(node: Any) -> Iterator[Path]:

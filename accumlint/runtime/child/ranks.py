@@ -25,11 +25,8 @@ def observe(recorder: Recorder) -> None:
 
 
 def _observe_ddp(recorder: Recorder) -> None:
-    building, forward, no_sync = (
-        DistributedDataParallel.__init__,
-        DistributedDataParallel.forward,
-        DistributedDataParallel.no_sync,
-    )
+    wrapper = DistributedDataParallel
+    building, forward, no_sync = wrapper.__init__, wrapper.forward, wrapper.no_sync
 
     @functools.wraps(building)
     def build(self: Any, *args: Any, **kwargs: Any) -> None:
@@ -56,7 +53,7 @@ def _observe_ddp(recorder: Recorder) -> None:
             recorder.ranks["inside"] = before
 
     for name, observed in (("__init__", build), ("forward", forwarding), ("no_sync", without)):
-        recorder.patches.put(DistributedDataParallel, name, observed)
+        recorder.patches.put(wrapper, name, observed)
 
 
 def _reducing(recorder: Recorder, original: Any) -> Any:

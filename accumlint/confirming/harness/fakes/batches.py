@@ -188,11 +188,7 @@ class Data:
         self.begun = True
 
     def thaw(self, called: nn.Module) -> None:
-        """Unfreezes fakes where every parameter is frozen: the names that the loop would leave trainable do not exist
-        here.
-
-        Where all networks that the loop calls are `frozen`, other networks do not count.
-        """
+        """Unfreezes the networks if every parameter is frozen; only the called one where all calls are `frozen`."""
         models = [called] if self.frozen else self.models
         parameters = [p for model in models for p in model.parameters()]
         if torch.is_grad_enabled() and not any(p.requires_grad for p in parameters):

@@ -30,11 +30,7 @@ class Scaled(float):
 
 @frozen
 class Scaling:
-    """GradScaler settings: the initial scale, 0 to disable it, and the updates after which it grows.
-
-    `note_fake` is set where the finding requires an enabled scaler: one that the source disables is enabled and
-    recorded.
-    """
+    """The initial scale (0 for none), the growth interval, and `note_fake` where a disabled scaler is to be enabled."""
 
     scale: float
     interval: int

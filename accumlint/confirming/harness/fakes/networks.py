@@ -241,14 +241,8 @@ def _member(model: Model, name: str) -> Any:
 
 
 _MODULE_METHODS = {
-    "parameters",
-    "named_parameters",
-    "state_dict",
-    "train",
-    "eval",
-    "modules",
-    "zero_grad",
-}
+    "parameters", "named_parameters", "state_dict", "train", "eval", "modules", "zero_grad",
+}  # fmt: skip
 _MADE = re.compile(r"^(?!load_|save_|set_|init_).*(optim|sched|loader|dataset)")
 _SET_UP = re.compile(r"checkpoint|freeze|enable|disable|set_|init|resize|save|load|push|tie")
 

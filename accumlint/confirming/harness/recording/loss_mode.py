@@ -14,18 +14,8 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
+from accumlint.confirming.harness.fakes import loss_functions
 from accumlint.confirming.harness.fakes.batches import plain
-from accumlint.confirming.harness.fakes.loss_functions import (
-    ELEMENTWISE,
-    REDUCTIONS,
-    VIEWS,
-    Loss,
-    evaluated,
-    fitted,
-    flattened,
-    indexed,
-    viewed,
-)
 from accumlint.confirming.harness.recording.loss_divisors import hinged
 from accumlint.confirming.harness.recording.notes import Feed, Notes, Settings
 
@@ -48,7 +38,7 @@ class LossMode(TorchFunctionMode):
         self.data = data
         self.settings = settings
         self.notes = Notes()
-        self.losses: list[Loss] = []
+        self.losses: list[loss_functions.Loss] = []
         self.busy = False
 
     @contextmanager
@@ -93,16 +83,16 @@ class LossMode(TorchFunctionMode):
                 return args[0]
         if func is torch.Tensor.cuda and not as_is and self.settings.device.type != "cuda":
             return args[0]
-        if func in ELEMENTWISE:
+        if func in loss_functions.ELEMENTWISE:
             return self._loss(func, args, kwargs)
         if func is torch.Tensor.__getitem__ and not as_is:
-            args = (args[0], indexed(*args))
-        if func in VIEWS and not as_is and not kwargs and len(args) > 1:
-            args = (args[0], *viewed(args[0], args[1:]))
-        if func in REDUCTIONS and args and not as_is:
-            args, kwargs = flattened(args, kwargs)
+            args = (args[0], loss_functions.indexed(*args))
+        if func in loss_functions.VIEWS and not as_is and not kwargs and len(args) > 1:
+            args = (args[0], *loss_functions.viewed(args[0], args[1:]))
+        if func in loss_functions.REDUCTIONS and args and not as_is:
+            args, kwargs = loss_functions.flattened(args, kwargs)
         result = func(*args, **kwargs)
-        if func in REDUCTIONS:
+        if func in loss_functions.REDUCTIONS:
             self._reduced(func, args, kwargs, result)
         return result
 
@@ -117,13 +107,15 @@ class LossMode(TorchFunctionMode):
     def _loss(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         __tracebackhide__ = True
         if not self.settings.as_is:
-            args = fitted(func, args)
+            args = loss_functions.fitted(func, args)
         with self.quiet():
-            result, elements, counted = evaluated(func, args, kwargs)
+            result, elements, counted = loss_functions.evaluated(func, args, kwargs)
         self.notes.summed |= kwargs.get("reduction") == "sum"
         if elements.requires_grad:
             self.remember(
-                Loss(self.data.current, elements, counted, self.line(), False, result=result)
+                loss_functions.Loss(
+                    self.data.current, elements, counted, self.line(), False, result=result
+                )
             )
         return result
 
@@ -138,9 +130,9 @@ class LossMode(TorchFunctionMode):
             return
         # Masked elements are no targets; zero elements behind a hinge are.
         counted = (value.detach() != 0) | hinged(value.grad_fn, value)
-        self.remember(Loss(self.data.current, value, counted, self.line(), True))
+        self.remember(loss_functions.Loss(self.data.current, value, counted, self.line(), True))
 
-    def remember(self, loss: Loss) -> None:
+    def remember(self, loss: loss_functions.Loss) -> None:
         self.losses.append(loss)
         self.notes.losses += 1
         loss.number = self.notes.losses

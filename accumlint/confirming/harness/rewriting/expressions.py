@@ -7,18 +7,9 @@ import copy
 
 from accumlint.confirming.harness.fakes.stub import UNKNOWN
 from accumlint.confirming.harness.fakes.usual_settings import setting
+from accumlint.confirming.harness.rewriting import syntax_shapes as shapes
 from accumlint.confirming.harness.rewriting.ast_nodes import later, placed, runtime
 from accumlint.confirming.harness.rewriting.slicing import Guide, Pattern, flat, negated
-from accumlint.confirming.harness.rewriting.syntax_shapes import (
-    count,
-    is_of_words,
-    is_quotient,
-    is_share_of_data,
-    is_start,
-    mentioned,
-    normal,
-    root,
-)
 from accumlint.reading import frameworks, names
 
 # Numeric arguments of optimizers.
@@ -32,17 +23,19 @@ class Expressions(ast.NodeTransformer):
         self.guide = guide
         self.clippers = clippers
         self.choices = {
-            normal(text): choice for text, choice in guide.choices.items() if choice != "…"
+            shapes.normal(text): choice for text, choice in guide.choices.items() if choice != "…"
         }
         for text, choice in guide.choices.items():
             other = negated(text)
             if other and choice in ("true", "false"):
-                self.choices.setdefault(normal(other), "false" if choice == "true" else "true")
+                self.choices.setdefault(
+                    shapes.normal(other), "false" if choice == "true" else "true"
+                )
 
     def testing(self, test: ast.expr) -> ast.expr:
         """A test in which a bare name may be a decided flag."""
         match test:
-            case ast.Name() if normal(test.id) in self.choices:
+            case ast.Name() if shapes.normal(test.id) in self.choices:
                 return self.chosen(test)
             case ast.UnaryOp(op=ast.Not(), operand=inner):
                 test.operand = self.testing(inner)
@@ -73,12 +66,12 @@ class Expressions(ast.NodeTransformer):
                 return decided
 
     def visit_Compare(self, node: ast.Compare) -> ast.AST:
-        if normal(ast.unparse(node)) in self.choices:
+        if shapes.normal(ast.unparse(node)) in self.choices:
             return self.decided(node)
         text = ast.unparse(node.left)
-        count(node)
+        shapes.count(node)
         self.generic_visit(node)
-        if is_of_words(node):
+        if shapes.is_of_words(node):
             node.left = runtime("word", node.left, text, at=node)
         return node
 
@@ -90,7 +83,7 @@ class Expressions(ast.NodeTransformer):
             return runtime("clipping", text, later(self.visit(node)), at=node)
         if last in frameworks.LOADERS:
             return runtime("loader", text, at=node)
-        if text == "range" and len(node.args) > 1 and is_start(node.args[0]):
+        if text == "range" and len(node.args) > 1 and shapes.is_start(node.args[0]):
             first, end = copy.deepcopy(node.args[:2])
             node.args[0] = runtime("start", self.visit(first), self.visit(end), at=node)
         if text == "vars" and len(node.args) == 1:
@@ -107,7 +100,7 @@ class Expressions(ast.NodeTransformer):
             if keyword.arg is None:
                 keyword.value = runtime("without", keyword.value, named, at=node)
         if self.guide.lenient:
-            root(node)
+            shapes.root(node)
         if last == "Accelerator":
             node.args.insert(0, node.func)
             node.func = runtime("accelerator", at=node).func
@@ -119,12 +112,12 @@ class Expressions(ast.NodeTransformer):
     def decided(self, node: ast.expr) -> ast.AST:
         context = getattr(node, "ctx", ast.Load())
         if isinstance(context, ast.Load) and self.choices:
-            if normal(ast.unparse(node)) in self.choices:
+            if shapes.normal(ast.unparse(node)) in self.choices:
                 return self.chosen(node)
         return self.generic_visit(node)
 
     def chosen(self, node: ast.expr) -> ast.expr:
-        choice = self.choices[normal(ast.unparse(node))]
+        choice = self.choices[shapes.normal(ast.unparse(node))]
         if choice in ("true", "false"):
             return placed(ast.Constant(choice == "true"), node)
         try:
@@ -155,13 +148,13 @@ class Expressions(ast.NodeTransformer):
             for n in ast.walk(original)
         ):
             return value
-        if original is not None and isinstance(bound, str) and bound in mentioned(original):
+        if original is not None and isinstance(bound, str) and bound in shapes.mentioned(original):
             if names.is_steps(bound.rpartition(".")[2]):
                 # A counter, whatever its name.
                 return value
         if original is None or not self.builds(bound, original):
             return runtime(_entry(bound, original), bound, value, at=value)
-        mentions = tuple(sorted(set(mentioned(original))))
+        mentions = tuple(sorted(set(shapes.mentioned(original))))
         return runtime("built", bound, mentions, later(value), at=value)
 
     def builds(self, bound: Pattern, value: ast.expr) -> bool:
@@ -191,6 +184,6 @@ def _entry(bound: Pattern, original: ast.expr | None) -> str:
     """The runtime function through which a value of this expression enters names."""
     if original is None:
         return "entering"
-    if is_quotient(bound, original):
+    if shapes.is_quotient(bound, original):
         return "quotient"
-    return "share" if is_share_of_data(original) else "entering"
+    return "share" if shapes.is_share_of_data(original) else "entering"
