@@ -112,7 +112,7 @@ def assert_large_batch_equivalent(
             for batch in counted:
                 train_step(batch)
         recorder.note("epoch")
-    done = _measured(recorder.everywhere(), reference is not None)
+    done = _measured(recorder.gather_events(), reference is not None)
     if wrong := list(_wrong(done, tolerance)):
         raise AssertionError("\n".join(wrong))
 

@@ -24,7 +24,7 @@ from accumlint import check
 from accumlint.check import Examined, Shared
 from accumlint.config import Settings
 from accumlint.confirming.launch import Options
-from accumlint.confirming.passes import Wish
+from accumlint.confirming.passes import Overrides
 from accumlint.confirming.pipeline import confirm
 from accumlint.confirming.plan import Plan, planned, question
 from accumlint.confirming.result import Confirmation, Verdict
@@ -57,7 +57,7 @@ def questions(held: Sequence[Loop], source: bytes, folder: Path) -> Iterator[Que
         return
     where = f"{held[0].repository} {held[0].commit[:8]} {held[0].path}"
     scopes = scopes_of(source)
-    for plan in planned(examined, frozenset(), Wish()):
+    for plan in planned(examined, frozenset(), Overrides()):
         if not plan.rule.unmeasured:
             place = f"{where}:{plan.report.mark.place.line} {plan.report.code}"
             yield Question(judged(held, scopes, plan.report), place, plan)
@@ -65,7 +65,9 @@ def questions(held: Sequence[Loop], source: bytes, folder: Path) -> Iterator[Que
         if loop.complete and not loop.defects:
             for code in ASKED:
                 for trace in _paths(examined, loop):
-                    plan = question(packs.rule(packs.find(code)), trace, examined, target, Wish())
+                    plan = question(
+                        packs.rule(packs.find(code)), trace, examined, target, Overrides()
+                    )
                     yield Question("clean", f"{where}:{loop.line} {code}", plan)
 
 

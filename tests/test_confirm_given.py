@@ -12,8 +12,8 @@ import pytest
 from accumlint.config import Settings
 from accumlint.confirming.evidence import deciding, roots
 from accumlint.confirming.launch import Options
-from accumlint.confirming.passes import Wish
-from accumlint.confirming.pipeline import Asked, confirm, gathered
+from accumlint.confirming.passes import Overrides
+from accumlint.confirming.pipeline import Request, confirm, gathered
 from accumlint.confirming.plan import Plan
 from accumlint.confirming.result import Confirmation, Verdict
 from accumlint.files.inputs.discovery import Target
@@ -21,7 +21,12 @@ from accumlint.files.inputs.discovery import Target
 torch = pytest.importorskip("torch")
 
 from accumlint.confirming.harness.fakes.batches import Data  # noqa: E402 (it needs torch)
-from accumlint.confirming.harness.setup_objects import Fed, Kept, Partly, given  # noqa: E402 (so does this)
+from accumlint.confirming.harness.setup_objects import (  # noqa: E402 (so does this)
+    CountedBatches,
+    PartialNamespace,
+    ProvidedAttribute,
+    load_setup,
+)
 
 pytestmark = pytest.mark.torch
 
@@ -152,7 +157,7 @@ def confirmed(loops: Sequence[dict[str, str]], folder: Path, setup: str) -> list
         file = folder / f"train{number}.py"
         file.write_text(LOOP.format(**{**PLAIN, **own}))
         target = Target(file.name, str(file), Settings(folder, select=("ACC102",)))
-        found, problems = gathered([Asked(target)], Wish(), mend=False)
+        found, problems = gathered([Request(target)], Overrides(), mend=False)
         assert (len(found), problems) == (1, []), own
         plans += found
     return confirm(plans, Options(setup=setup), lambda _: None)
@@ -210,7 +215,7 @@ FED: dict[str, tuple[Any, bool]] = {
 def test_lists_of_what_holds_tensors_give_micro_batches(name: str, tmp_path: Path) -> None:
     value, feeds = FED[name]
     found = objects(tmp_path, name, value)
-    assert isinstance(found, Fed) == feeds
+    assert isinstance(found, CountedBatches) == feeds
     if not feeds:
         assert found is value
 
@@ -223,7 +228,7 @@ def test_a_loader_that_is_given_is_counted_and_begins_again(tmp_path: Path) -> N
 
 
 def test_settings_that_are_given_in_part_are_asked_for_the_rest() -> None:
-    settings = Partly({"rows": 3}, lambda name: f"made up for {name}")
+    settings = PartialNamespace({"rows": 3}, lambda name: f"made up for {name}")
     assert (settings.rows, settings.width) == (3, "made up for width")
     # Python asks objects for what only few have.
     assert not hasattr(settings, "_repr_html_")
@@ -231,7 +236,7 @@ def test_settings_that_are_given_in_part_are_asked_for_the_rest() -> None:
 
 def test_what_is_given_for_an_attribute_stays() -> None:
     class Trainer:
-        criterion = Kept("given")
+        criterion = ProvidedAttribute("given")
 
         def __init__(self) -> None:
             self.criterion = "assigned"
@@ -248,7 +253,7 @@ def test_a_wrapper_around_what_is_given_stays() -> None:
     wrapped = torch.nn.Sequential(own)
 
     class Trainer:
-        model = Kept(own)
+        model = ProvidedAttribute(own)
 
     trainer = Trainer()
     trainer.model = torch.nn.Linear(2, 2)
@@ -286,4 +291,4 @@ def objects(folder: Path, name: str, value: object, data: Data | None = None) ->
     )
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("builtins.given", {name: value}, raising=False)
-        return given(str(file), data or made_up(), 1, torch.device("cpu"))[name]
+        return load_setup(str(file), data or made_up(), 1, torch.device("cpu"))[name]

@@ -13,7 +13,7 @@ from documents import everything, read
 from accumlint.confirming.reports.html_report import page
 from accumlint.confirming.reports.sentences import besides
 from accumlint.confirming.result import Confirmation, Control, Moment
-from accumlint.confirming.symptoms.microbatch_outcomes import fates, holding, story
+from accumlint.confirming.symptoms.microbatch_outcomes import outcome_sentence, outcomes, replay
 
 SOURCE = "\n".join(f"    line_{number} = None" for number in range(1, 100))
 WHOLE = page(confirmed.ALL, {"train.py": SOURCE})
@@ -81,9 +81,9 @@ STORIES = [
 
 @pytest.mark.parametrize(("one", "told"), STORIES, ids=[one.name for one, _ in STORIES])
 def test_the_timeline_tells_which_micro_batches_got_lost(one: Confirmation, told: str) -> None:
-    assert story(one.passes[0]) == told
+    assert outcome_sentence(one.passes[0]) == told
     drawn = page([one])
-    lost = sum(fate.name in ("LOST", "LEFT") for fate in fates(one.passes[0]).values())
+    lost = sum(fate.name in ("LOST", "LEFT") for fate in outcomes(one.passes[0]).values())
     assert drawn.count('class="strike"') == lost
     assert told in html.unescape(drawn)
 
@@ -102,9 +102,9 @@ UNSEEN = [
 def test_what_the_moments_do_not_explain_is_not_told(one: Confirmation, kind: str) -> None:
     (done, *_) = one.passes
     blind = replace(done, moments=tuple(m for m in done.moments if m.kind != kind))
-    assert holding(done) is not None
-    assert holding(blind) is None
-    assert story(blind) == ""
+    assert replay(done) is not None
+    assert replay(blind) is None
+    assert outcome_sentence(blind) == ""
 
 
 EVIL = "</style></title><script>alert(1)</script><b onclick='x'>&\"\x1b[2J\u202e\0]]>--><!--"

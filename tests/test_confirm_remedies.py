@@ -10,8 +10,8 @@ import pytest
 
 from accumlint.config import Settings
 from accumlint.confirming.launch import Options
-from accumlint.confirming.passes import Wish
-from accumlint.confirming.pipeline import Asked, confirm, gathered
+from accumlint.confirming.passes import Overrides
+from accumlint.confirming.pipeline import Request, confirm, gathered
 from accumlint.confirming.plan import Plan
 from accumlint.confirming.result import Confirmation, Verdict
 from accumlint.files.inputs.discovery import Target
@@ -58,7 +58,7 @@ def confirmed(loops: Sequence[str], folder: Path) -> list[Confirmation]:
         file = folder / f"train{number}.py"
         file.write_text(text)
         target = Target(file.name, str(file), Settings(folder, select=("ACC102",)))
-        found, problems = gathered([Asked(target)], Wish(), mend=False)
+        found, problems = gathered([Request(target)], Overrides(), mend=False)
         assert (len(found), problems) == (1, [])
         plans += found
     return confirm(plans, Options(), lambda _: None)
@@ -117,7 +117,7 @@ def test_weights_are_told_as_they_are_applied(tmp_path: Path) -> None:
     file = tmp_path / "train.py"
     file.write_text(COUNTED)
     target = Target(file.name, str(file), Settings(tmp_path, select=("ACC101",)))
-    plans, _ = gathered([Asked(target)], Wish(), mend=True)
+    plans, _ = gathered([Request(target)], Overrides(), mend=True)
     found, fixed = confirm(plans, Options(), lambda _: None)
     assert (found.verdict, fixed.verdict) == (Verdict.CONFIRMED, Verdict.REFUTED)
     weights = [weight for update in fixed.passes[0].updates for weight in update.weights]
@@ -149,7 +149,7 @@ def test_a_file_is_run_with_all_fixes_that_follow_from_each_other(tmp_path: Path
     file = tmp_path / "train.py"
     file.write_text(KNOTTED)
     target = Target(file.name, str(file), Settings(tmp_path))
-    plans, _ = gathered([Asked(target)], Wish(), mend=True)
+    plans, _ = gathered([Request(target)], Overrides(), mend=True)
     jobs = [plan.job for plan in plans if plan.arm == "fixed" and plan.job]
     assert len(jobs) == 3
     assert all(

@@ -89,13 +89,13 @@ def test_a_set_up_file_that_gives_nothing_says_why(text: str, tmp_path: Path) ->
     import torch
 
     from accumlint.confirming.harness.fakes.batches import Data
-    from accumlint.confirming.harness.setup_objects import GivenError, given
+    from accumlint.confirming.harness.setup_objects import SetupError, load_setup
 
     cpu = torch.device("cpu")
     data = Data("rows", lambda _: 4, 8, 0, 0, cpu, torch.float64)
     (tmp_path / "objects.py").write_text(text)
-    with pytest.raises(GivenError) as told:
-        given(str(tmp_path / "objects.py"), data, 1, cpu)
+    with pytest.raises(SetupError) as told:
+        load_setup(str(tmp_path / "objects.py"), data, 1, cpu)
     assert str(told.value) == WRONG[text]
 
 
@@ -103,14 +103,14 @@ def test_what_is_left_open_is_made_up(tmp_path: Path) -> None:
     import torch
 
     from accumlint.confirming.harness.fakes.batches import Data
-    from accumlint.confirming.harness.setup_objects import given
+    from accumlint.confirming.harness.setup_objects import load_setup
 
     cpu = torch.device("cpu")
     data = Data("rows", lambda _: 4, 8, 0, 0, cpu, torch.float64)
     (tmp_path / "objects.py").write_text(
         "def setup(rank, world, device): return {'args.rows': 3, 'rank_loss': ...}"
     )
-    assert given(str(tmp_path / "objects.py"), data, 1, cpu) == {"args.rows": 3}
+    assert load_setup(str(tmp_path / "objects.py"), data, 1, cpu) == {"args.rows": 3}
 
 
 def test_what_is_given_and_does_not_fit_is_told(tmp_path: Path) -> None:
@@ -207,8 +207,8 @@ def test_a_trainer_takes_its_micro_batches_from_what_it_is_given_to_train_on(
 ) -> None:
     (tmp_path / "pairs.py").write_text(TRAINER)
     (tmp_path / "objects.py").write_text(PAIRS)
-    given = ("--setup", str(tmp_path / "objects.py"))
-    (found,) = confirmed("--select", "ACC601", *given, str(tmp_path / "pairs.py"))
+    load_setup = ("--setup", str(tmp_path / "objects.py"))
+    (found,) = confirmed("--select", "ACC601", *load_setup, str(tmp_path / "pairs.py"))
     assert found["verdict"] == "confirmed"
     first = found["passes"][0]["updates"][0]
     assert (first["microbatches"], first["targets"]) == ([1, 2, 3, 4], [12, 16, 20, 12])

@@ -6,7 +6,7 @@ import pytest
 
 pytest.importorskip("torch")
 
-from accumlint.confirming.harness.epochs import own_epoch
+from accumlint.confirming.harness.epochs import script_epoch
 
 pytestmark = pytest.mark.torch
 
@@ -80,15 +80,15 @@ WRITTEN = {
 
 @pytest.mark.parametrize(("text", "line"), WRITTEN)
 def test_a_window_is_told_from_an_epochs_end_and_a_fit_from_a_loop(text: str, line: int) -> None:
-    found = own_epoch(text, "train.py", line, 1)
+    found = script_epoch(text, "train.py", line, 1)
     assert (found["length"], found["steps"]) == WRITTEN[text, line]
 
 
 @pytest.mark.parametrize("call", CALLS)
 def test_an_epoch_is_as_long_as_the_script_makes_it(call: str) -> None:
-    found = own_epoch(f"{LOOP}\n{call}\n", "train.py", STEP, 1)
+    found = script_epoch(f"{LOOP}\n{call}\n", "train.py", STEP, 1)
     assert (found["length"], found["steps"], found["unknown"]) == CALLS[call]
 
 
 def test_ranks_share_an_epoch() -> None:
-    assert own_epoch(f"{LOOP}\ntrain(range(9), 2)\n", "train.py", STEP, 2)["length"] == 5
+    assert script_epoch(f"{LOOP}\ntrain(range(9), 2)\n", "train.py", STEP, 2)["length"] == 5

@@ -18,9 +18,9 @@ from accumlint.check import Examined, Shared
 from accumlint.common.place import Place
 from accumlint.config import Settings
 from accumlint.confirming.launch import Options
-from accumlint.confirming.passes import Wish
+from accumlint.confirming.passes import Overrides
 from accumlint.confirming.pipeline import confirm
-from accumlint.confirming.plan import Plan, again
+from accumlint.confirming.plan import Plan, replanned
 from accumlint.confirming.plan import question as of_path
 from accumlint.confirming.result import Verdict
 from accumlint.diagnostics.results.report import Mark, Report
@@ -170,7 +170,7 @@ def question(text: str, folder: Path) -> Plan:
     assert isinstance(examined, Examined)
     mark = Mark(Place(1, 1, 1, 1), "")
     report = Report(target.shown, target.file, rule.code, rule.name, "", "", "", mark)
-    return again(Plan(report, rule, rule.ranks, None), examined, Wish())
+    return replanned(Plan(report, rule, rule.ranks, None), examined, Overrides())
 
 
 def asking(text: str) -> Plan:
@@ -181,7 +181,7 @@ def asking(text: str) -> Plan:
     assert isinstance(examined, Examined)
     paths = (trace for traces in examined.exploration.traces for trace in traces)
     trained = next(p for p in paths if p.main.of(Backward) and not p.exceptional)
-    return of_path(rule, trained, examined, target, Wish())
+    return of_path(rule, trained, examined, target, Overrides())
 
 
 def loop(loss: str, divided: bool, steps: str = "4") -> str:

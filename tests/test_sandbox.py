@@ -196,7 +196,7 @@ def test_the_zoo(folder: Path, machine: str) -> None:
         if verdict == "confirmed":
             assert TELLS in found[act]["also"]
     if has.landlock >= 6 and has.seccomp:
-        held = [] if has.apart else ["shared memory"]
+        held = [] if has.isolated else ["shared memory"]
         assert [line.split(":")[0] for line in told] == held
     until = time.monotonic() + 30
     while left_running(folder) and time.monotonic() < until:

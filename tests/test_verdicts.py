@@ -18,9 +18,9 @@ from accumlint.check import Examined, Shared
 from accumlint.common.place import Place
 from accumlint.config import Settings
 from accumlint.confirming.launch import Options
-from accumlint.confirming.passes import FEWER, UPDATES, Wish
+from accumlint.confirming.passes import FEWER, UPDATES, Overrides
 from accumlint.confirming.pipeline import confirm
-from accumlint.confirming.plan import Plan, again, planned
+from accumlint.confirming.plan import Plan, planned, replanned
 from accumlint.confirming.result import Confirmation, Regime, Verdict
 from accumlint.diagnostics.results.report import Mark, Report
 from accumlint.files.inputs.discovery import Target
@@ -306,20 +306,20 @@ def _cases(file: Path, kind: str, rule: Rule) -> Iterator[Case]:
         # Nothing in it trains.
         return
     if kind == "good":
-        yield Case(name, kind, again(_question(target, rule), examined, Wish()))
+        yield Case(name, kind, replanned(_question(target, rule), examined, Overrides()))
         return
     lines = frozenset(line for line, code in markers(text) if code == rule.code)
     if not lines:
         return
     after = file.with_name(f"{file.stem}.fixed.py")
-    for plan in planned(examined, lines, Wish()):
+    for plan in planned(examined, lines, Overrides()):
         if plan.report.code != rule.code:
             continue
         yield Case(name, kind, plan)
         if after.exists():
             mended = _examined(after.read_text(encoding="utf-8"), target)
             assert mended is not None
-            fixed = again(plan, mended, Wish())
+            fixed = replanned(plan, mended, Overrides())
             safe = rule.fix is Applicability.SAFE or rule.code == "ACC101"
             yield Case(f"{name}.fixed", "fixed", replace(fixed, arm="fixed"), safe)
 

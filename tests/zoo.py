@@ -14,8 +14,8 @@ from pathlib import Path
 import torch
 
 from accumlint.runtime.child.current import recorder as current
-from accumlint.runtime.child.recorder import Asked
-from accumlint.runtime.child.torches import start
+from accumlint.runtime.child.installation import start
+from accumlint.runtime.child.recorder import WatchOptions
 
 
 def main() -> None:
@@ -50,7 +50,7 @@ def _begun(script: str, folder: str, rank: int, ranks: int, port: int) -> int:
         log = os.open(os.path.join(folder, f"log{rank}"), os.O_WRONLY | os.O_CREAT, 0o600)
         os.dup2(log, 1)
         os.dup2(log, 2)
-        start(Asked(folder))
+        start(WatchOptions(folder))
         sys.argv = [script]
         runpy.run_path(script, run_name="__main__")
     except BaseException:  # noqa: BLE001 (what a script raises is a result)

@@ -1,4 +1,4 @@
-"""Controls: the same question put to a loop made right, or deliberately broken, must get the other answer."""
+"""Control runs: on a loop that is corrected or broken on purpose, the question of a finding must change its answer."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _BROKEN = {
 def control(
     question: Question, evidence: Evidence, shows: bool, symptom: Symptom
 ) -> Control | None:
-    """The same question to a loop made right, or deliberately broken: the answer must be the other one."""
+    """The control whose answer differs from the measured one, None where no control run gives another answer."""
     if symptom in (Symptom.ATTACHED, Symptom.GROWING):
         return _counted(evidence, shows)
     for key, what in (_MENDED if shows else _BROKEN).items():
@@ -62,7 +62,7 @@ def control(
 
 
 def _counted(evidence: Evidence, shows: bool) -> Control | None:
-    """Totals are read, not compared; that reading works shows in a value that changes from update to update."""
+    """Running totals have no control run; that reading them works shows in a value that changes between updates."""
     values = [x.value for x in evidence.get("equal").totals]
     different = len(set(values))
     if different < 2:

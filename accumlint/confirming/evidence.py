@@ -1,4 +1,4 @@
-"""The passes of one job as evidence: what was done in each, and what kept others from being measured."""
+"""The measured passes of one job, keyed by their data and control, and the failures that prevented a measurement."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from accumlint.confirming.launch import Launched
 from accumlint.confirming.measurement import Unmeasurable, Window, measured, windows
 from accumlint.confirming.result import Pass
 
-# Above the first a difference is real, below the second it is rounding; between them nobody knows. Clean loops stay
-# under 4e-16 in float64, the mildest defect measured makes 6e-2.
+# Differences above the first limit are real, those below the second are rounding; in between the run is undecided.
+# Correct loops stay below 4e-16 in float64; the mildest defect that was measured causes 6e-2.
 LIMITS = {
     "float64": (1e-3, 1e-6),
     "float32": (1e-3, 1e-5),
@@ -20,12 +20,12 @@ LIMITS = {
 }
 
 
-# As many names are easier to give than what was to be made of them.
+# An absent object is reported itself, unless it needs at most this many other names to be built.
 _FEW = 2
 
 
 class Undecided(Exception):
-    """The run does not answer the claim; the message says why. What `names` stand for would tell."""
+    """The run does not answer the claim; the message says why. A set-up file that provides `names` would decide it."""
 
     def __init__(self, reason: str, names: tuple[str, ...] = ()) -> None:
         super().__init__(reason)
@@ -33,7 +33,7 @@ class Undecided(Exception):
 
 
 class Evidence:
-    """The passes of one job, by what was done in them."""
+    """The passes of one job by key, with what the verdict needs to know about the loop."""
 
     def __init__(self, launched: Launched, line: int, dtype: str) -> None:
         self.high, self.low = LIMITS[dtype]
@@ -41,56 +41,59 @@ class Evidence:
         self.passes: dict[str, Pass] = {}
         self.failures: dict[str, str] = {}
         self.raw: dict[str, Mapping[str, Any]] = {}
-        # What the loop's loss is, nobody knows: a stub reached it, or took its place.
-        self.made_up = False
-        # A loss was asked for as a sum, and divided by the user.
+        # The loop's loss is unknown: a stub took part in its computation, or a substitute replaced it.
+        self.loss_unknown = False
+        # The loop requests a loss with reduction="sum" and divides it itself.
         self.summed = False
-        # Whole numbers above 1 that the source is written with.
+        # Integer literals above 1 in the source.
         self.numbers = frozenset[int]()
-        # The source asks for windows of several micro-batches.
-        self.asks = True
-        # What is not here and could put right what is asked about.
-        self.handed: set[str] = set()
+        # The source mentions accumulation steps.
+        self.mentions_steps = True
+        # Calls into absent code that may correct the gradients: those that receive an optimizer, those that receive a
+        # model.
+        self.opaque_calls: set[str] = set()
         self.wrapped: set[str] = set()
-        # How long the script's own epochs are, as far as they were asked for.
+        # Epoch and window length of the script, where the job requested them.
         self.epoch: Mapping[str, Any] = self.notes[0].get("epoch", {})
-        _weigh_whole([found for rank in self.notes for found in rank["passes"]])
+        _mark_composed_losses([found for rank in self.notes for found in rank["passes"]])
         count = min(len(rank["passes"]) for rank in self.notes)
         for index in range(count):
             ranks = [rank["passes"][index] for rank in self.notes]
             key = key_of(ranks[0]["spec"])
             self.raw[key] = ranks[0]
-            self.handed |= {text for r in ranks for text in r["notes"]["handed"]}
+            self.opaque_calls |= {text for r in ranks for text in r["notes"]["opaque_calls"]}
             self.wrapped |= {text for r in ranks for text in r["notes"]["wrapped"]}
             self.summed |= any(r["notes"]["summed"] for r in ranks)
-            self.made_up |= any(r["notes"]["touched"] or r["notes"]["own_loss"] for r in ranks)
+            self.loss_unknown |= any(
+                r["notes"]["touched"] or r["notes"]["substitute_loss"] for r in ranks
+            )
             try:
                 self.passes[key] = measured(ranks, ranks[0]["spec"]["steps"], line)
             except Unmeasurable as reason:
                 self.failures[key] = str(reason)
 
     def get(self, key: str) -> Pass:
-        """A pass.
+        """The pass with this key.
 
         Raises:
-            Undecided: where it was not made or could not be measured.
+            Undecided: where it did not run or cannot be measured.
         """
         if key in self.passes:
             return self.passes[key]
-        raise Undecided(self.failures.get(key, unmade(key)))
+        raise Undecided(self.failures.get(key, not_run(key)))
 
     def windows(self, key: str) -> list[Window]:
-        """The windows of a pass on the first rank.
+        """The windows that the first rank recorded in a pass.
 
         Raises:
-            Undecided: where it was not made.
+            Undecided: where the pass did not run.
         """
         if key not in self.raw:
-            raise Undecided(unmade(key))
+            raise Undecided(not_run(key))
         return windows(self.raw[key]["notes"]["events"])
 
     def averages(self, key: str) -> bool:
-        """Whether ranks that have applied different gradients have the same parameters at the next update."""
+        """Whether the ranks average parameters: they apply different gradients and hold equal parameters afterwards."""
         made = [
             found for rank in self.notes for found in rank["passes"] if key_of(found["spec"]) == key
         ]
@@ -103,8 +106,8 @@ class Evidence:
                 return True
         return False
 
-    def stand_in(self) -> None:
-        """Where the GradScaler refuses to go on, what the loop does is seen with the scaler switched off."""
+    def substitute_unscaled(self) -> None:
+        """Replaces passes in which the GradScaler raises by those that run with the scaler disabled."""
         found = self.passes.get("equal")
         if not found or not found.raised or not is_expected(found.raised.message):
             return
@@ -116,7 +119,7 @@ class Evidence:
                 self.passes[name] = self.passes.pop(key)
 
     def refused(self, inside: bool) -> list[Mapping[str, Any]]:
-        """What the guard refused, in the windows or before them, on any rank."""
+        """The operations that the sandbox refused on any rank, in the windows (`inside`) or before them."""
         every = (
             refusal
             for rank in self.notes
@@ -126,20 +129,22 @@ class Evidence:
         return [refusal for refusal in every if refusal["inside"] == inside]
 
 
-# Weights differ by more than this, or by rounding.
+# Weights that differ by less than this differ by rounding.
 _ROUNDING = 1e-6
 
 
-def _weigh_whole(passes: Sequence[Mapping[str, Any]]) -> None:
-    """Has losses count as a whole that weigh their micro-batches by what these hold, as by a number of events in them.
+def _mark_composed_losses(passes: Sequence[Mapping[str, Any]]) -> None:
+    """Marks losses as composed (`shaped`) whose micro-batch weights depend on the content of the micro-batch.
 
-    Micro-batches of as many targets weigh differently then, and each as it does alone: no mean over the targets is the
-    large batch of such a loss.
+    With equal target counts the weights differ between micro-batches, in the same way as in windows of one micro-batch,
+    so that a mean over the targets is not the large batch of such a loss.
     """
-    several, alone = (_weights(passes, key) for key in ("equal", "equal one"))
+    several, single = (_weights(passes, key) for key in ("equal", "equal one"))
     for line, found in several.items():
-        apart = alone.get(line, {})
-        both = [(count, w, apart[m][1]) for m, (count, w) in found.items() if m in apart]
+        single_line = single.get(line, {})
+        both = [
+            (count, w, single_line[m][1]) for m, (count, w) in found.items() if m in single_line
+        ]
         weights, ratios = [w for _, w, _ in both], [w / one for _, w, one in both if one]
         uneven = len({count for count, *_ in both}) == 1 and _differ(weights)
         if uneven and len(ratios) == len(weights) and not _differ(ratios):
@@ -154,7 +159,7 @@ def _differ(numbers: Sequence[float]) -> bool:
 def _weights(
     passes: Sequence[Mapping[str, Any]], key: str
 ) -> dict[int, dict[int, tuple[int, float]]]:
-    """By the line of a loss and by micro-batch, how many targets it has and what they weigh together."""
+    """By loss line and micro-batch, the number of targets and their total weight."""
     found: dict[int, dict[int, tuple[int, float]]] = {}
     first = next((one for one in passes if key_of(one["spec"]) == key), None)
     for event, part in _parts(first) if first else ():
@@ -164,26 +169,26 @@ def _weights(
 
 
 def _parts(one: Mapping[str, Any]) -> Iterator[tuple[Mapping[str, Any], dict[str, Any]]]:
-    """What each backward of a pass brought."""
+    """The contributions to each backward of a pass, with their event."""
     for event in one["notes"]["events"]:
         for part in event.get("contributions", ()):
             yield event, part
 
 
-def _same(steps: Sequence[Mapping[str, Any]], what: str) -> bool:
-    """Whether all ranks have the same of something."""
-    return all(step[what] == steps[0][what] for step in steps[1:])
+def _same(steps: Sequence[Mapping[str, Any]], key: str) -> bool:
+    """Whether all ranks recorded the same value under a key."""
+    return all(step[key] == steps[0][key] for step in steps[1:])
 
 
-# What is told of a pass in its key where it is so.
-_SAID = ("unscaled", "growing", "pressure", "large", "undefined")
+# The settings that a pass names in its key when they are on.
+_KEY_FLAGS = ("unscaled", "growing", "pressure", "large", "undefined")
 
 
 def key_of(spec: Mapping[str, Any]) -> str:
     words = [spec["regime"]]
     if spec["steps"] == 1:
         words.append("one")
-    words.extend(name for name in _SAID if spec[name])
+    words.extend(name for name in _KEY_FLAGS if spec[name])
     if spec["poison"] >= spec["steps"]:
         words.append("last")
     if spec["sabotage"]:
@@ -191,7 +196,7 @@ def key_of(spec: Mapping[str, Any]) -> str:
     return " ".join(words)
 
 
-# What torch says when a GradScaler is used in the wrong order.
+# Messages that torch raises when a GradScaler is used in the wrong order.
 _EXPECTED = (
     "unscale_() has already been called", "unscale_() is being called after step()", "step() has already been called",
     "No inf checks were recorded", "Attempted step but _scale is None", "Attempted to call",
@@ -204,8 +209,8 @@ _DATA = {
 }  # fmt: skip
 
 
-def unmade(key: str) -> str:
-    """Says that a pass was not made."""
+def not_run(key: str) -> str:
+    """The reason for a pass that did not run."""
     return f"the loop could not be run on {_DATA.get(key.partition(' ')[0], 'such data')}"
 
 
@@ -214,7 +219,7 @@ def is_expected(message: str) -> bool:
 
 
 def deciding(failures: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
-    """The failed statement that most likely kept a loop from training: the first inside it, or the last before it."""
+    """The failed statement that most likely prevented training: the first in the loop, else the last before it."""
     inside = next((one for one in failures if one["inside"]), None)
     return inside or (failures[-1] if failures else None)
 
@@ -222,10 +227,10 @@ def deciding(failures: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
 def roots(
     failures: Sequence[Mapping[str, Any]], wanted: Sequence[tuple[str, int]], at: int
 ) -> dict[str, int]:
-    """The names that would have kept a failure from happening, each with its line.
+    """The names, each with its line, whose values would have prevented a failure.
 
-    A name that only got a fake since an earlier statement had failed is left to what that one wanted, unless that
-    is much more than the name itself. `at` is the number of failures that came before.
+    A name that has a fake because an earlier statement failed is replaced by the names which that statement needs,
+    unless those are many. `at` is the number of earlier failures.
     """
     found: dict[str, int] = {}
     for name, line in wanted:

@@ -1,4 +1,4 @@
-"""Findings in order, each with the verdict on its fixed text."""
+"""Findings in order, each with the verdict before and after its fix."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from itertools import zip_longest
 from accumlint.common.frozen import frozen
 from accumlint.confirming.result import Confirmation, Pass, Update, Verdict
 
-# An error above it is shown as one. What rounding leaves of a right update is many orders below.
-TELLING = 1e-3
+# Relative errors above it are shown as wrong; rounding in a correct update is orders of magnitude smaller.
+ERROR_THRESHOLD = 1e-3
 
 
 @frozen
 class Case:
-    """A finding as it is in the source, and the same after its fix if that was run."""
+    """A finding as it is in the source, and in the fixed text if that was run."""
 
     found: Confirmation
     fixed: Confirmation | None = None
@@ -37,7 +37,7 @@ _AFTER = {Verdict.CONFIRMED: "still there", Verdict.REFUTED: "gone", Verdict.UND
 
 
 def cases(confirmations: Sequence[Confirmation]) -> list[Case]:
-    """The findings by file, line, column and code, each once."""
+    """The findings by file, line, column and code; each place appears once."""
     places: dict[tuple[str, int, int, str], list[Confirmation]] = defaultdict(list)
     for one in confirmations:
         places[one.file, one.line, one.column, one.code].append(one)
@@ -59,17 +59,17 @@ def tally(run: Sequence[Case]) -> str:
     counted = ", ".join(f"{verdicts[v]} {v.value}" for v in Verdict if verdicts[v])
     shown = (case for case in run if case.found.verdict is Verdict.CONFIRMED)
     fixed = [case.fixed.verdict for case in shown if case.fixed]
-    gone = f"; {fixed.count(Verdict.REFUTED)} of {len(fixed)} gone in the fixed text"
-    return f"{counted or 'nothing to confirm'}{gone if fixed else ''}"
+    fixed_note = f"; {fixed.count(Verdict.REFUTED)} of {len(fixed)} gone in the fixed text"
+    return f"{counted or 'nothing to confirm'}{fixed_note if fixed else ''}"
 
 
 def decisive(one: Confirmation | None) -> Pass | None:
-    """The pass that the verdict rests on, which stands first."""
+    """The pass that the verdict rests on, which comes first."""
     return one.passes[0] if one and one.passes else None
 
 
 def worst(done: Pass) -> Update | None:
-    """The update that is furthest from its reference, the first of equals."""
+    """The update with the largest error, the first of equals."""
     return max(done.updates, key=lambda update: _size(update.error), default=None)
 
 

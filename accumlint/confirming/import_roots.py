@@ -1,4 +1,4 @@
-"""The folders that a file's imports are looked for in."""
+"""The folders on the import path of a file."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def package(file: Path) -> tuple[Path, str]:
-    """The folder that a file's package is imported from, and the package's dotted name."""
+    """The root folder of a file's package, and the package's dotted name."""
     folder = file.parent
     parts: list[str] = []
     while (folder / "__init__.py").exists() and folder.parent != folder:
@@ -17,12 +17,12 @@ def package(file: Path) -> tuple[Path, str]:
 
 
 def roots_of(file: str) -> tuple[str, ...]:
-    """The folders that a file's imports are looked for in."""
+    """The folders on the import path of a file."""
     return tuple(_folders(package(Path(file))[0], Path(file).parent))
 
 
 def _folders(*folders: Path) -> Iterator[str]:
-    """The folders that imports are looked for in: each given one, and its `src`."""
+    """Each folder, and its `src` if there is one."""
     for folder in dict.fromkeys(folders):
         yield str(folder)
         if (folder / "src").is_dir():

@@ -1,6 +1,6 @@
-"""Starts torchrun on a list of jobs and brings back what every rank noted.
+"""Runs torchrun on a list of jobs and returns the notes of every rank.
 
-All jobs of one world size go in one launch, so that torch is imported once per rank. torch is not imported here.
+Jobs of one world size share a launch, so that torch is imported once per rank. torch is not imported here.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from accumlint.common.problem import Misuse
 from accumlint.confirming import sandbox
 from accumlint.diagnostics.reporting.terminal import printable
 
-# What a child process inherits: where programs are, the language, and what torch and the GPUs need.
+# The environment that a child process inherits: paths, the language, and what torch and the GPUs need.
 _INHERITED = (
     "PATH", "LANG", "LC_ALL", "LC_CTYPE", "LD_LIBRARY_PATH", "VIRTUAL_ENV", "CONDA_PREFIX", "SYSTEMROOT", "TZ",
     "CUDA_HOME", "CUDA_VISIBLE_DEVICES", "NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME", "NCCL_DEBUG", "NCCL_IB_DISABLE",
@@ -37,9 +37,9 @@ QUIET = {
     "TORCHDYNAMO_DISABLE": "1", "PYTHONWARNINGS": "ignore",
 }  # fmt: skip
 
-# What CUDA says when a kernel was given an index out of range; the process can use the GPU no more.
+# CUDA's message for an index out of range, after which the process cannot use the GPU.
 _GPU_LOST = "device-side assert"
-# torchrun forks its ranks, so that torch is imported once for it and all of them.
+# torchrun forks its ranks from a process that has imported torch.
 _RANK = Path(__file__).with_name("harness") / "__main__.py"
 
 
@@ -47,7 +47,7 @@ _RANK = Path(__file__).with_name("harness") / "__main__.py"
 class Options:
     """How to run: `device` "auto", "cpu" or "cuda"; `limit` seconds for each finding; `memory` in GiB for each rank.
 
-    `setup` is the path of a set-up file, "" for none; `sandbox` what this machine has for one, None to find out.
+    `setup` is the path of a set-up file, "" for none; `sandbox` the available sandbox, None to detect it.
     """
 
     device: str = "auto"
@@ -59,22 +59,22 @@ class Options:
     sandbox: sandbox.Sandbox | None = None
 
     def run(self, ranks: int) -> sandbox.Run:
-        """What is to be run, as far as a sandbox depends on it."""
+        """The properties of a run that its sandbox depends on."""
         return sandbox.Run(ranks=ranks, gpu=self.device != "cpu" and sandbox.has_gpu())
 
 
 class Plain(Protocol):
-    """Something to run that can be sent as JSON."""
+    """A job that can be sent as JSON."""
 
     def plain(self) -> dict[str, Any]: ...
 
 
 @frozen
 class Launched:
-    """What came of a job: the notes of each rank, or `failure` in one sentence. `fault` is a traceback of our own.
+    """The result of a job: the notes of each rank, or `failure` in one sentence. `fault` is a traceback of accumlint.
 
-    `how` is "time" for a job that took too long, "killed" for one that a signal ended; `line` is where, 0 for unknown.
-    `reached_into` is what the code used by which it could change what is recorded.
+    `how` is "time" for a job that timed out, "killed" for one that a signal ended; `line` is where, 0 for unknown.
+    `reached_into` are functions that the code used and that can change recorded results.
     """
 
     ranks: tuple[Mapping[str, Any], ...] = ()
@@ -84,20 +84,20 @@ class Launched:
     line: int = 0
     reached_into: tuple[str, ...] = ()
 
-    def way(self) -> tuple[object, ...] | None:
-        """How a loop was run, None where it was not: with which data, whose loss, and which flags."""
+    def mode(self) -> tuple[object, ...] | None:
+        """The mode in which a loop ran, None if it did not: its data, its loss and its flags."""
         passes: Sequence[Mapping[str, Any]] = self.ranks[0]["passes"] if self.ranks else ()
         return tuple(passes[0][x] for x in ("kind", "lenient", "ordinary")) if passes else None
 
 
 class LaunchError(Misuse):
-    """torchrun could not be started at all; the message is one line."""
+    """torchrun could not be started; the message is one line."""
 
 
 def launch(
     jobs: Sequence[Plain], ranks: int, options: Options, progress: Callable[[int], None]
 ) -> list[Launched]:
-    """Runs jobs on `ranks` processes; `progress` hears the number of each that is done.
+    """Runs jobs on `ranks` processes; `progress` receives the number of each finished job.
 
     Raises:
         LaunchError: where torch is not installed, or torchrun ends without running anything.
@@ -107,36 +107,32 @@ def launch(
         out.mkdir()
         scratch.mkdir()
         has = options.sandbox or sandbox.available()
-        held = sandbox.held(has)
+        confinement = sandbox.confinement(has)
         plain = [_with_files(job.plain(), options.setup) for job in jobs]
         total = (options.limit + 2) * len(jobs) + 60
+        settings = {name: value for name, value in vars(options).items() if name != "sandbox"}
+        folders = {"out": str(out), "scratch": str(scratch)}
         order = {
             "jobs": plain,
-            "sandbox": held.plain(),
-            "out": str(out),
-            "scratch": str(scratch),
-            "device": options.device,
-            "dtype": options.dtype,
-            "setup": options.setup,
-            "limit": options.limit,
+            "sandbox": confinement.plain(),
             "timeout": total,
-            "seed": options.seed,
-            "memory": options.memory,
+            **folders,
+            **settings,
         }
         plan, log = Path(folder, "jobs.json"), Path(folder, "log")
         plan.write_text(json.dumps(order), encoding="utf-8")
         readable = [path for job in plain for path in job["readable"]]
-        command = sandbox.inside(has, held, readable, folder, _command(ranks, plan))
+        command = sandbox.inside(has, confinement, readable, folder, _command(ranks, plan))
         with log.open("wb") as sink:
             process = subprocess.Popen(
-                command, cwd=scratch, env=_environment(scratch, held.alone), start_new_session=True,
+                command, cwd=scratch, env=_environment(scratch, confinement.isolated), start_new_session=True,
                 stdin=subprocess.DEVNULL, stdout=sink, stderr=sink,
-                # One thread forks here, and not even a kill of this process must leave torchrun behind.
-                preexec_fn=sandbox.entering(has, held),  # noqa: PLW1509
+                # This process has one thread, and torchrun must end with it even if it is killed.
+                preexec_fn=sandbox.entering(has, confinement),  # noqa: PLW1509
             )  # fmt: skip
             code = _wait(process, total + 30, out, progress)
         found = [_read(out, number, ranks, options) for number in range(len(jobs))]
-        # On the CPU an index out of range raises, and the loop is tried on other data.
+        # On the CPU an index out of range raises, and the loop is tried with other data.
         lost = [number for number, one in enumerate(found) if _GPU_LOST in one.fault]
         if lost:
             print(
@@ -149,7 +145,7 @@ def launch(
             ):
                 found[number] = one
         for fault in dict.fromkeys(filter(None, (one.fault for one in found))):
-            # What is our own fault keeps its traceback.
+            # Bugs in accumlint are shown with their traceback.
             print("\n".join(map(printable, fault.splitlines())), file=sys.stderr)
         if code and all(x.failure and not x.ranks for x in found):
             raise LaunchError(why(log, code))
@@ -157,7 +153,7 @@ def launch(
 
 
 def _with_files(job: dict[str, Any], setup: str) -> dict[str, Any]:
-    """A job with the files that it may read beside Python and the system."""
+    """A job with the files that it may read besides Python and the system."""
     readable, listable = sandbox.project(job["file"], job["roots"])
     if setup:
         more, names = sandbox.project(setup, ())
@@ -173,14 +169,14 @@ def _command(ranks: int, plan: Path) -> list[str]:
     ]  # fmt: skip
 
 
-def _environment(folder: Path, alone: bool) -> dict[str, str]:
-    # The package as this process found it, wherever that was.
+def _environment(folder: Path, isolated: bool) -> dict[str, str]:
+    # The package of this process, wherever it is installed.
     package = str(Path(__file__).parents[2])
-    kept = {name: os.environ[name] for name in _INHERITED if name in os.environ}
-    # There is no other interface in a network of one's own.
-    loopback = {"GLOO_SOCKET_IFNAME": "lo", "NCCL_SOCKET_IFNAME": "lo"} if alone else {}
+    inherited = {name: os.environ[name] for name in _INHERITED if name in os.environ}
+    # An isolated network has no other interface.
+    loopback = {"GLOO_SOCKET_IFNAME": "lo", "NCCL_SOCKET_IFNAME": "lo"} if isolated else {}
     return {
-        **kept, **OFFLINE, **QUIET, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1",
+        **inherited, **OFFLINE, **QUIET, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1",
         "HOME": str(folder), "TMPDIR": str(folder), "PYTHONPATH": package, **loopback,
     }  # fmt: skip
 
@@ -188,7 +184,7 @@ def _environment(folder: Path, alone: bool) -> dict[str, str]:
 def _wait(
     process: subprocess.Popen[bytes], limit: float, out: Path, progress: Callable[[int], None]
 ) -> int:
-    """The exit code of torchrun, which is ended where it takes too long; `progress` hears of results as they come."""
+    """The exit code of torchrun, which is killed at the limit; `progress` receives results as they appear."""
     until = time.monotonic() + limit
     number = 0
     try:
@@ -203,7 +199,7 @@ def _wait(
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """Ends torchrun; its workers, which have sessions of their own, die with it."""
+    """Ends torchrun; its workers die with it."""
     if process.poll() is None:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGTERM)
@@ -228,12 +224,15 @@ def _read(out: Path, number: int, world: int, options: Options) -> Launched:
                 failure="accumlint failed here, which is its own fault", fault=found["fault"]
             )
         if found.get("forged"):
-            return Launched(failure=_forged(found))
+            changed = found.get("changed")
+            what = f"replaced `{changed}`" if changed else "wrote a result of its own"
+            return Launched(failure=f"the loop {what}, so nothing that it noted counts")
+
         if found.get("ended"):
             ended.append({**found, "rank": rank})
         notes.append(found)
     if ended:
-        # A rank that ended by itself is the cause of what befell those that waited for it.
+        # A rank that ended by itself is the cause for those that waited for it.
         first = min(
             ended, key=lambda e: ("itself", "time", "disk", "waited").index(e["ended"]["how"])
         )
@@ -242,12 +241,6 @@ def _read(out: Path, number: int, world: int, options: Options) -> Launched:
         return Launched(failure=_ending(first, world, options), how=how, line=first["line"])
     reached_into = dict.fromkeys(name for found in notes for name in found.get("reached_into", ()))
     return Launched(tuple(notes), reached_into=tuple(reached_into))
-
-
-def _forged(found: Mapping[str, Any]) -> str:
-    if changed := found.get("changed"):
-        return f"the loop replaced `{changed}`, so nothing that it noted counts"
-    return "the loop wrote a result of its own, so nothing that it noted counts"
 
 
 def _ending(end: Mapping[str, Any], world: int, options: Options) -> str:

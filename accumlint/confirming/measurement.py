@@ -1,12 +1,13 @@
-"""From the notes of all ranks to measured windows: what each update applied, and what the large batch would have.
+"""Measures windows from the notes of all ranks: the applied gradient of each update and the large batch's.
 
-The reference of an update is the gradient of the mean over all counted targets of its micro-batches on all ranks, then
-clipped where the loop clips. Vectors are short (about a hundred numbers), so plain Python is enough.
+The reference of an update is the gradient of the mean over all targets of its micro-batches on all ranks, clipped where
+the loop clips. Vectors are short (about a hundred numbers), so plain Python suffices.
 """
 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,22 +18,22 @@ from accumlint.confirming.result import Moment, Pass, Raised, Regime, Total, Upd
 
 Vector = list[float]
 Notes = Mapping[str, Any]
-# Clipping in torch divides by the norm plus this.
+# torch adds this to the norm in clipping.
 _CLIP_EPSILON = 1e-6
-# An update that lacks a micro-batch is further off.
+# The smallest error of an update that lacks a micro-batch.
 _WIPED = 0.05
 
 
 class Unmeasurable(Exception):
-    """The notes allow no comparison; the message says why."""
+    """The notes cannot be compared; the message says why."""
 
 
 @frozen
 class Part:
-    """What one backward brought to one update: a loss, its counted targets, their weight, their summed gradient.
+    """The contribution of one loss in one backward: its targets, their weight, the gradient of their sum.
 
-    Parts with the same `term` are the same term of the large batch's loss. `factors` are the constants that each of
-    its summands is multiplied with. One that is `shaped` is no plain sum of its targets, and counts as a whole.
+    Parts with the same `term` are one term of the large batch's loss. `factors` are the constants by which each of its
+    summands is multiplied. A `shaped` part is no plain sum over its targets, and counts as a whole.
     """
 
     microbatch: int
@@ -44,13 +45,13 @@ class Part:
     gradient: Vector
     factors: Sequence[Sequence[float]] = ()
     shaped: bool = False
-    # The accumulation steps that the loop was told, 1 for none.
+    # The accumulation steps of the pass, 1 for none.
     steps: int = 1
 
 
 @dataclass
 class Window:
-    """What happened on one rank up to one step."""
+    """The events of one rank between two steps of an optimizer."""
 
     step: Notes
     parts: dict[int, Part]
@@ -67,7 +68,7 @@ class _Rank:
 
 
 def measured(ranks: Sequence[Notes], steps: int, line: int, weighted: bool = False) -> Pass:
-    """The measured pass from every rank's notes of it; `weighted` as for `reference`.
+    """A pass measured from the notes of every rank; `weighted` as for `reference`.
 
     Raises:
         Unmeasurable: where the ranks took different numbers of steps, or no step was taken.
@@ -100,15 +101,17 @@ def measured(ranks: Sequence[Notes], steps: int, line: int, weighted: bool = Fal
 
 
 def _read(notes: Notes) -> _Rank:
-    """The windows of one rank, and what its epochs leave behind."""
+    """The windows of one rank, and the micro-batches that its epochs leave."""
     events: Sequence[Notes] = notes["notes"]["events"]
     ends = (index for index, event in enumerate(events) if event["kind"] == "epoch")
-    own = notes["spec"]["regime"] == Regime.OWN
-    return _Rank(windows(events), tuple(left for end in ends if (left := _left(events, end, own))))
+    is_script = notes["spec"]["regime"] == Regime.SCRIPT
+    return _Rank(
+        windows(events), tuple(left for end in ends if (left := _left(events, end, is_script)))
+    )
 
 
 def _completed(left: Sequence[int], updates: Sequence[Update]) -> bool:
-    """True where the next epoch completes what one leaves to a window like any other."""
+    """True where the next epoch completes the micro-batches that one leaves to a regular window."""
     sizes = [len(u.microbatches) for u in updates]
     usual = max(sizes, key=sizes.count, default=0)
     after = next((u for u in updates if set(left) & set(u.microbatches)), None)
@@ -116,25 +119,22 @@ def _completed(left: Sequence[int], updates: Sequence[Update]) -> bool:
 
 
 def windows(events: Sequence[Notes]) -> list[Window]:
-    """The windows in what one rank noted: per optimizer, what went backward since its previous step."""
+    """The windows of one rank: for each optimizer, the events since its previous step."""
     found: list[Window] = []
     before: dict[int, int] = {}
-    elsewhere = others(events)
+    foreign = foreign_lines(events)
     for index, event in enumerate(events):
         if event["kind"] == "step":
             since = events[before.get(event["optimizer"], 0) : index + 1]
             before[event["optimizer"]] = index + 1
-            found.append(_window(event, since, elsewhere.get(event["optimizer"], frozenset())))
+            found.append(_window(event, since, foreign.get(event["optimizer"], frozenset())))
     return found
 
 
-def _left(events: Sequence[Notes], end: int, own: bool) -> tuple[int, ...]:
-    """The micro-batches that an epoch leaves behind: backwarded, not stepped, and not stepped right after either.
-
-    With the end of a run, a loop may leave what it will; an `own` script's run is ended from outside.
-    """
+def _left(events: Sequence[Notes], end: int, is_script: bool) -> tuple[int, ...]:
+    """The micro-batches that an epoch leaves: no step applies them at its end or right after, nor does the run end."""
     after = next((e["kind"] for e in events[end:] if e["kind"] in ("step", "backward")), "")
-    if after == "step" or not (after or own):
+    if after == "step" or not (after or is_script):
         return ()
     left: list[int] = []
     for event in reversed(events[:end]):
@@ -145,86 +145,86 @@ def _left(events: Sequence[Notes], end: int, own: bool) -> tuple[int, ...]:
     return tuple(sorted(set(left)))
 
 
-def _window(step: Notes, since: Sequence[Notes], others: frozenset[int]) -> Window:
-    """The window up to a step. `others` are lines that go backward for another optimizer's sake."""
-    owned: Sequence[int] | None = step["owned"]
+def _window(step: Notes, since: Sequence[Notes], foreign: frozenset[int]) -> Window:
+    """The window of a step. `foreign` are lines whose backwards serve another optimizer."""
+    indices: Sequence[int] | None = step["owned"]
     parts: dict[int, Part] = {}
     terms: dict[int, dict[object, int]] = {}
     stepped = set(step["parameters"])
     for event in since:
-        if event["kind"] != "backward" or event["line"] in others:
+        if event["kind"] != "backward" or event["line"] in foreign:
             continue
         nth: dict[int, int] = {}
         for found in event["contributions"]:
             gradient = found["gradient"]
-            own = gradient if owned is None else [gradient[i] for i in owned]
-            # What is no number belongs to no mean.
-            if stepped.isdisjoint(found["reached"]) or not all(map(math.isfinite, own)):
+            values = gradient if indices is None else [gradient[i] for i in indices]
+            # A gradient that is not finite belongs to no mean.
+            if stepped.isdisjoint(found["reached"]) or not all(map(math.isfinite, values)):
                 continue
             if found["shaped"] and found.get("doubled"):
-                # What counts as a whole is what it would bring without the control.
-                own = [x / 2 for x in own]
+                # A composed loss counts without the control's factor.
+                values = [x / 2 for x in values]
             line = found["loss"]
             nth[line] = nth.get(line, -1) + 1
-            # Micro-batches differ in the branch that they take, and a micro-batch may go backward in pieces: the first
-            # place of each is the first term, and so on.
+            # Branches may differ between micro-batches, and a micro-batch may go backward in pieces: terms are numbered
+            # by the order of their places.
             places = terms.setdefault(found["microbatch"], {})
             term = places.setdefault((event["line"], line, nth[line]), len(places))
             # A loss that goes backward twice is one loss of the large batch.
             part = Part(
-                found["microbatch"], term, found["count"], found["elements"], found["weight"], event["scale"], own,
+                found["microbatch"], term, found["count"], found["elements"], found["weight"], event["scale"], values,
                 found["factors"], found["shaped"], event["steps"],
             )  # fmt: skip
             parts.setdefault(found["number"], part)
+
+    kinds = Counter(event["kind"] for event in since)
     clips = [e for e in since if e["kind"] == "clip" and stepped & set(e["parameters"])]
     return Window(
         step, parts, len(clips), threshold=max((e["threshold"] for e in clips), default=0.0),
-        reductions=_count(since, "reduce"), schedules=_count(since, "schedule"),
+        reductions=kinds["reduce"], schedules=kinds["schedule"],
     )  # fmt: skip
 
 
-def _count(events: Sequence[Notes], kind: str) -> int:
-    return sum(event["kind"] == kind for event in events)
-
-
-def others(events: Sequence[Notes]) -> dict[int, frozenset[int]]:
+def foreign_lines(events: Sequence[Notes]) -> dict[int, frozenset[int]]:
     """Per optimizer, the lines whose backwards it never applies, where it applies those of another line.
 
-    So it is with two networks that train each other: the generator's loss leaves gradients in the discriminator, which
-    are cleared before its own.
+    In adversarial training, the generator's loss leaves gradients in the discriminator, which are cleared before its
+    own backward.
     """
-    given: dict[int, set[int]] = {}
+    microbatches: dict[int, set[int]] = {}
     places: dict[int, list[int]] = {}
     for place, event in enumerate(events):
         if event["kind"] == "backward":
-            given.setdefault(event["line"], set()).add(event["microbatch"])
+            microbatches.setdefault(event["line"], set()).add(event["microbatch"])
             places.setdefault(event["line"], []).append(place)
-    owned = {e["optimizer"]: set(e["parameters"]) for e in reversed(events) if e["kind"] == "step"}
+    parameters = {
+        e["optimizer"]: set(e["parameters"]) for e in reversed(events) if e["kind"] == "step"
+    }
     found: dict[int, frozenset[int]] = {}
-    for optimizer, own in owned.items():
-        kept: set[int] = set()
+    for optimizer, params in parameters.items():
+        applied: set[int] = set()
         pending: set[int] = set()
         for event in events:
             if event["kind"] == "backward":
                 pending.add(event["line"])
-            elif event["kind"] == "clear" and own.issubset(event["parameters"]):
+            elif event["kind"] == "clear" and params.issubset(event["parameters"]):
                 pending.clear()
             elif event["kind"] == "step" and event["optimizer"] == optimizer:
-                kept |= pending
+                applied |= pending
         found[optimizer] = frozenset(
             line
-            for line in (given.keys() - kept if kept else ())
-            # Of one optimizer, only what goes backward beside what it applies, or is a probe before all of it.
-            if len(owned) > 1
-            or any(given[line] & given[other] for other in kept)
-            or all(max(places[line]) < min(places[other]) for other in kept)
+            for line in (microbatches.keys() - applied if applied else ())
+            # With one optimizer, only a backward of the same micro-batches, or a probe before all others.
+            if len(parameters) > 1
+            or any(microbatches[line] & microbatches[used] for used in applied)
+            or all(max(places[line]) < min(places[used]) for used in applied)
         )
     return found
 
 
 def _applied(window: Window) -> Vector:
-    vector, owned = window.step["applied"], window.step["owned"]
-    return vector if owned is None else [vector[i] for i in owned]
+    vector, indices = window.step["applied"], window.step["owned"]
+    return vector if indices is None else [vector[i] for i in indices]
 
 
 def _update(
@@ -234,23 +234,23 @@ def _update(
     known = [*vectors, *(p.gradient for w in windows for p in w.parts.values())]
     if len(set(map(len, known))) > 1:
         raise Unmeasurable("the ranks know different parameters")
-    first, own = windows[0], vectors[0]
+    first, vector = windows[0], vectors[0]
     microbatches, targets, weights = _weights(windows, world)
-    due = first.step.get("due") or reference(windows, weighted)
-    size = norm(due)
-    scale = dot(own, due) / size**2 if size else 0.0
-    rest = norm([a - scale * b for a, b in zip(own, due, strict=True)])
-    applied = norm(own)
-    error = max(norm([a - b for a, b in zip(v, due, strict=True)]) for v in vectors)
-    spread = max(norm([a - b for a, b in zip(v, own, strict=True)]) for v in vectors)
+    expected = first.step.get("reference") or reference(windows, weighted)
+    size = norm(expected)
+    scale = dot(vector, expected) / size**2 if size else 0.0
+    rest = norm([a - scale * b for a, b in zip(vector, expected, strict=True)])
+    applied = norm(vector)
+    error = max(norm([a - b for a, b in zip(v, expected, strict=True)]) for v in vectors)
+    spread = max(norm([a - b for a, b in zip(v, vector, strict=True)]) for v in vectors)
     factor = factor_of(
         scale,
-        # A loop that writes its own number of steps has windows of that many.
+        # A loop with a literal number of steps has windows of that size.
         len(microbatches) if len(microbatches) > 1 else steps,
         world,
         sum(targets),
         next((p.scale for p in first.parts.values()), 1.0),
-        # A clip adds to the norm that it divides by.
+        # Clipping adds an epsilon to the norm.
         near=1e-4 if first.clips else 1e-6,
         share=_share(windows),
     )
@@ -265,7 +265,7 @@ def _update(
         reference=size,
         error=error / size if size else math.nan,
         direction=rest / size / max(abs(scale), 1e-300) if size and scale else 1.0,
-        cosine=dot(own, due) / (applied * size) if applied and size else 0.0,
+        cosine=dot(vector, expected) / (applied * size) if applied and size else 0.0,
         scale=scale,
         factor=factor,
         spread=spread / size if size else math.nan,
@@ -276,15 +276,15 @@ def _update(
 
 
 def reference(windows: Sequence[Window], weighted: bool = False) -> Vector:
-    """What an update should apply, from its window on every rank: the large batch's gradient, clipped where it is.
+    """The gradient that an update should apply, from its window on every rank: the large batch's, clipped as the loop
+    clips.
 
-    `weighted`: a factor of the loss is one that it has on purpose, unless a number of steps, ranks or targets
-    explains it.
+    `weighted`: a constant factor of the loss is intended, unless a number of steps, ranks or targets explains it.
     """
     mean = _mean(windows)
     if weighted:
-        own = own_weight(windows)
-        mean = [own * x for x in mean]
+        weight = intended_weight(windows)
+        mean = [weight * x for x in mean]
     if not windows[0].threshold:
         return mean
     most = windows[0].threshold / (norm(mean) + _CLIP_EPSILON)
@@ -292,10 +292,7 @@ def reference(windows: Sequence[Window], weighted: bool = False) -> Vector:
 
 
 def _mean(windows: Sequence[Window]) -> Vector:
-    """The gradient of the mean over the window's targets on all ranks; several losses keep the user's proportions.
-
-    Of a loss that is no plain sum over targets, it is the mean of the micro-batches' own gradients.
-    """
+    """The gradient of the mean over all targets; for a composed loss, the mean of the micro-batches' gradients."""
     terms: dict[int, list[Part]] = {}
     for window in windows:
         for part in window.parts.values():
@@ -321,10 +318,10 @@ def _mean(windows: Sequence[Window]) -> Vector:
 
 
 def _share_of(part: Part, windows: Sequence[Window]) -> float:
-    """What a part's targets weigh together; of one that is no plain sum, what its micro-batch is divided by.
+    """The total weight of a part's targets; for a composed loss, the inverse of the window's divisor.
 
     Raises:
-        Unmeasurable: where some of its summands are divided by the window's size, and others are not.
+        Unmeasurable: where only some of its summands are divided by the window's size.
     """
     if not part.shaped:
         return part.weight * part.count / part.scale
@@ -340,8 +337,8 @@ def _size(windows: Sequence[Window]) -> int:
     return len({p.microbatch for p in windows[0].parts.values()})
 
 
-def own_weight(windows: Sequence[Window]) -> float:
-    """What a loss is multiplied with on purpose, as far as that can be told from what it is divided by."""
+def intended_weight(windows: Sequence[Window]) -> float:
+    """The intended constant factor of a loss, as far as its divisors reveal it."""
     parts = [part for window in windows for part in window.parts.values()]
     leading = [part for part in parts if parts and part.term == parts[0].term]
     if not leading or any(part.shaped for part in leading):
@@ -362,7 +359,7 @@ def own_weight(windows: Sequence[Window]) -> float:
 def _weights(
     windows: Sequence[Window], world: int
 ) -> tuple[tuple[int, ...], tuple[int, ...], tuple[float, ...]]:
-    """The micro-batches of an update, their targets on all ranks, and what one weighs against the large batch."""
+    """The micro-batches of an update, their targets on all ranks, and the weight of one relative to the large batch."""
     leading = next((p.term for p in windows[0].parts.values()), None)
     by_microbatch: dict[int, list[Part]] = {}
     for window in windows:
@@ -380,7 +377,7 @@ def _weights(
 
 
 def _share(windows: Sequence[Window]) -> float:
-    """How many of the elements of a window's losses count."""
+    """The share of elements in a window's losses that are targets."""
     parts = [part for window in windows for part in window.parts.values()]
     return sum(p.count for p in parts) / max(sum(p.elements for p in parts), 1)
 

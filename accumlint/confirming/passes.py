@@ -1,4 +1,4 @@
-"""The passes to make over a loop: its data, and what is changed for a control."""
+"""The passes over a loop: their data, and their controls."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from accumlint.common.frozen import frozen
 from accumlint.rule import Symptom
 
 STEPS = 4
-# Two epochs of two windows, and what the second brings to light; a control is seen in less.
+# Two epochs of two windows, and two further updates; a control needs fewer.
 UPDATES = 6
 FEWER = 4
 
 
 @frozen
 class Spec:
-    """One pass: its data, the accumulation steps that free counts become, and what is changed for a control.
+    """One pass: its data, the accumulation steps that free counts become, and its control.
 
-    `pressure`: clip where the user clips, at a threshold that bites. `unscaled`: GradScalers are switched off.
-    `growing`: the loss scale grows with every update.
-    `inject` is the micro-batch whose gradient is made infinite, only very `large`, or `undefined`; `poison` the
-    one whose loss is no number, or in which memory runs out where it `exhausts`. `sabotage` is what the recorder
-    breaks ("double", "forget", "part", "hurry", "void", "seldom", "schedule", "sync", "keep", "retain") or mends
-    ("mend", "average", "regular", "free", "drop", "mute", "even", "flush"); the verdict has words for each.
+    `pressure`: clip where the user clips, at a threshold that takes effect. `unscaled`: GradScalers are disabled.
+    `growing`: the loss scale grows with every update. `inject` is the micro-batch whose gradient is made infinite, only
+    very `large`, or `undefined`; `poison` the one whose loss is NaN, or in which memory runs out (`exhausts`).
+    `sabotage` is the control of the recorder that breaks the loop ("double", "forget", "part", "hurry", "void",
+    "seldom", "schedule", "sync", "keep", "retain") or corrects it ("mend", "average", "regular", "free", "drop",
+    "mute", "even", "flush").
     """
 
     regime: str
@@ -41,24 +41,24 @@ class Spec:
 
 
 @frozen
-class Wish:
-    """What the user wants otherwise than the loop's own use suggests: ranks, accumulation steps, updates to see."""
+class Overrides:
+    """The user's overrides: ranks, accumulation steps, number of updates."""
 
     ranks: int | None = None
     steps: int = STEPS
     updates: int = UPDATES
 
 
-def passes(symptom: Symptom, wish: Wish) -> Iterator[Spec]:
-    """The passes to make, with the user's steps and updates where a pass does not need its own."""
+def passes(symptom: Symptom, overrides: Overrides) -> Iterator[Spec]:
+    """The passes for a symptom, with the user's steps and updates where a pass has the usual ones."""
     for spec in _usual(symptom):
-        steps = wish.steps if spec.steps == STEPS else spec.steps
-        updates = wish.updates if spec.updates == UPDATES else spec.updates
+        steps = overrides.steps if spec.steps == STEPS else spec.steps
+        updates = overrides.updates if spec.updates == UPDATES else spec.updates
         poison = spec.poison and spec.poison + steps - STEPS
         yield replace(spec, steps=steps, updates=updates, poison=poison)
 
 
-# Arms that break the loop, so that a question which no defect has answered is seen to have another answer.
+# Controls that break the loop, for the answer that no defect shows.
 _BROKEN = {
     Symptom.WEIGHTS: Spec("ragged", sabotage="double"),
     Symptom.CLIPPED: Spec("equal", pressure=True, sabotage="forget"),
@@ -77,8 +77,8 @@ _BROKEN = {
 
 
 def _usual(symptom: Symptom) -> Iterator[Spec]:
-    """The three regimes, what the symptom needs besides, and its controls."""
-    # A total may be set back with the epoch only.
+    """The three regimes, the symptom's own passes, and its controls."""
+    # A total may be reset once per epoch.
     yield Spec("equal", updates=20) if symptom is Symptom.GROWING else Spec("equal")
     yield Spec("ragged")
     yield Spec("trailing")
@@ -93,11 +93,11 @@ def _usual(symptom: Symptom) -> Iterator[Spec]:
         yield Spec("overflow", poison=STEPS)
     if symptom is Symptom.RAISES:
         yield Spec("equal", growing=True)
-    # What is done where the GradScaler refuses to go on.
+    # Used where the GradScaler raises.
     yield Spec("equal", unscaled=True)
     if symptom in (Symptom.LEFT, Symptom.PARTIAL):
         yield Spec("trailing", unscaled=True)
-    # Made right: nothing to accumulate, nothing to scale, what is applied put right.
+    # Corrected loops: no accumulation, no scaling, or the right gradient.
     if symptom is Symptom.CLIPPED:
         yield Spec("equal", steps=1, updates=FEWER, pressure=True)
         yield Spec("equal", updates=FEWER, pressure=True, sabotage="mend")

@@ -1,4 +1,4 @@
-"""One `accumlint confirm`: findings to plans, plans to launches by world size, launches to confirmations."""
+"""The pipeline of `accumlint confirm`: plans for findings, a launch per world size, and their confirmations."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from accumlint.common.frozen import frozen
 from accumlint.common.problem import Problem
 from accumlint.confirming import user_script_verdict
 from accumlint.confirming.launch import Launched, Options, launch
-from accumlint.confirming.passes import Wish
-from accumlint.confirming.plan import Plan, again, planned
+from accumlint.confirming.passes import Overrides
+from accumlint.confirming.plan import Plan, planned, replanned
 from accumlint.confirming.result import Confirmation, Verdict
 from accumlint.confirming.user_script import Script, text_of
 from accumlint.confirming.verdict import judged
@@ -26,8 +26,8 @@ from accumlint.runtime import judging, launching, records
 
 
 @frozen
-class Asked:
-    """A file to confirm findings in, at these lines only where any are given; `after` is its mended text, if any."""
+class Request:
+    """A file whose findings to confirm, only at `lines` if any; `after` is its fixed text, if known."""
 
     target: Target
     lines: frozenset[int] = frozenset()
@@ -36,19 +36,21 @@ class Asked:
 
 @frozen
 class Batch:
-    """The plans of one world size: what one launch runs."""
+    """The plans of one world size, for one launch."""
 
     ranks: int
     plans: tuple[Plan, ...]
 
 
-def gathered(asked: Iterable[Asked], wish: Wish, mend: bool) -> tuple[list[Plan], list[Problem]]:
-    """The plans for every finding and those for its mended text where one is asked for, and what kept files from it."""
+def gathered(
+    requests: Iterable[Request], overrides: Overrides, mend: bool
+) -> tuple[list[Plan], list[Problem]]:
+    """The plans for every finding, with `mend` also in the fixed text, and the problems of files."""
     shared = Shared()
     plans: list[Plan] = []
     problems: list[Problem] = []
-    for one in asked:
-        for plan in _gathered(one, wish, mend, shared):
+    for request in requests:
+        for plan in _gathered(request, overrides, mend, shared):
             if isinstance(plan, Problem):
                 problems.append(plan)
             else:
@@ -56,8 +58,10 @@ def gathered(asked: Iterable[Asked], wish: Wish, mend: bool) -> tuple[list[Plan]
     return plans, problems
 
 
-def _gathered(one: Asked, wish: Wish, mend: bool, shared: Shared) -> Iterator[Plan | Problem]:
-    examined = check.read(one.target, lambda data, target: check.examine(data, target, shared))
+def _gathered(
+    request: Request, overrides: Overrides, mend: bool, shared: Shared
+) -> Iterator[Plan | Problem]:
+    examined = check.read(request.target, lambda data, target: check.examine(data, target, shared))
     if isinstance(examined, Problem):
         yield examined
         return
@@ -65,31 +69,31 @@ def _gathered(one: Asked, wish: Wish, mend: bool, shared: Shared) -> Iterator[Pl
         yield from examined.problems
         return
     yield from examined.checked.problems
-    if mend and one.after is None:
+    if mend and request.after is None:
         examined = check.with_fixes(examined)
-    found = list(planned(examined, one.lines, wish))
+    found = list(planned(examined, request.lines, overrides))
     yield from found
     text = examined.program.text
     reports = [plan.report for plan in found if plan.report.fix is not None]
-    after = one.after or (_fixed(text, one, reports) if reports else text)
+    after = request.after or (_fixed(text, request, reports) if reports else text)
     if found and after != text:
-        mended = check.examine(after.encode(), one.target, shared)
+        mended = check.examine(after.encode(), request.target, shared)
         if isinstance(mended, Examined):
-            # The same question is asked of the mended text.
-            yield from (replace(again(plan, mended, wish), arm="fixed") for plan in found)
+            # The fixed text answers the same question.
+            yield from (replace(replanned(plan, mended, overrides), arm="fixed") for plan in found)
         else:
             yield from mended.problems
 
 
-def _fixed(text: str, one: Asked, reports: Sequence[Report]) -> str:
-    """The text with the fixes of the lines that were asked about, or else with all, as `check --fix` makes them."""
-    if one.lines:
+def _fixed(text: str, request: Request, reports: Sequence[Report]) -> str:
+    """The text with the fixes of the requested lines, else with all fixes of `check --fix`."""
+    if request.lines:
         return fixed(text, reports)
-    return decode(fix(text.encode(), one.target, unsafe=True).after)
+    return decode(fix(text.encode(), request.target, unsafe=True).after)
 
 
 def batches(plans: Sequence[Plan]) -> Iterator[Batch]:
-    """The launches to make: one for each world size."""
+    """One launch for each world size."""
     runnable = [plan for plan in plans if plan.job is not None]
     for ranks in sorted({plan.ranks for plan in runnable}):
         yield Batch(ranks, tuple(plan for plan in runnable if plan.ranks == ranks))
@@ -98,10 +102,10 @@ def batches(plans: Sequence[Plan]) -> Iterator[Batch]:
 def confirm(
     plans: Sequence[Plan], options: Options, progress: Callable[[Plan], None]
 ) -> list[Confirmation]:
-    """The confirmations of plans, in their order; `progress` hears of each that has been run.
+    """The confirmations of plans, in their order; `progress` receives each finished plan.
 
     Raises:
-        LaunchError: where nothing can be run at all.
+        LaunchError: where nothing can run.
     """
     launched: dict[int, Launched] = {}
     for batch in batches(plans):
@@ -114,14 +118,14 @@ def confirm(
         launched.update(zip(map(id, batch.plans), found, strict=True))
     answers: dict[int, Confirmation] = {}
     shown: dict[int, Launched] = {}
-    # What is mended is judged by what the found text has shown.
+    # The fixed text is judged relative to the original one.
     for plan in sorted(plans, key=lambda plan: plan.arm == "fixed"):
         found = launched.get(id(plan), Launched())
-        way, key = found.way(), id(plan.report)
+        mode, key = found.mode(), id(plan.report)
         before = shown.get(key)
-        alike = before is not None and way is not None and before.way() == way
+        alike = before is not None and mode is not None and before.mode() == mode
         answer = judged(plan, found, options.dtype, before if alike else None)
-        answers[id(plan)] = _telling(answer, found)
+        answers[id(plan)] = _with_tampering_note(answer, found)
         if answers[id(plan)].verdict is Verdict.CONFIRMED:
             shown[key] = found
     return [answers[id(plan)] for plan in plans]
@@ -130,9 +134,9 @@ def confirm(
 def confirm_script(
     script: Script, plans: Sequence[Plan], updates: int, ranks: int, limit: float
 ) -> list[Confirmation]:
-    """The confirmations of plans, in their order, from a run of a user's own script on `ranks` processes.
+    """The confirmations of plans, in their order, from a run of the user's script on `ranks` processes.
 
-    The script runs as it is, without a sandbox, for so many updates and `limit` seconds at most.
+    The script runs unchanged and without a sandbox, for at most `updates` updates and `limit` seconds.
     """
     words = script.arguments if script.module else (script.file, *script.arguments)
     executed = launching.command(words, script.module, ranks)
@@ -144,15 +148,15 @@ def confirm_script(
     return [user_script_verdict.judged(plan, run, failure) for plan in plans]
 
 
-def _telling(answer: Confirmation, launched: Launched) -> Confirmation:
-    """A confirmation that tells by what the code could have changed what it rests on."""
+def _with_tampering_note(answer: Confirmation, launched: Launched) -> Confirmation:
+    """A confirmation with a note about functions that the code uses and that can change recorded results."""
     if not launched.reached_into:
         return answer
-    told = f"the code uses {', '.join(launched.reached_into)}, by which it could change what is recorded"
-    return replace(answer, also=(*answer.also, told))
+    note = f"the code uses {', '.join(launched.reached_into)}, by which it could change what is recorded"
+    return replace(answer, also=(*answer.also, note))
 
 
-def sources(asked: Iterable[Asked]) -> Mapping[str, str]:
-    """The text of each file by the name that it is shown under, as far as it can be read."""
-    found = {one.target.shown: text_of(one.target.file) for one in asked}
+def sources(requests: Iterable[Request]) -> Mapping[str, str]:
+    """The text of each readable file, by its displayed name."""
+    found = {request.target.shown: text_of(request.target.file) for request in requests}
     return {shown: text for shown, text in found.items() if text is not None}

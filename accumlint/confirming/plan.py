@@ -1,4 +1,4 @@
-"""What to run for a finding: its file, the path through it that the finding was seen on, and the passes to make."""
+"""Plans the run for a finding: its file, the path on which it was found, and the passes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from accumlint.common.frozen import frozen
 from accumlint.common.place import Place
 from accumlint.confirming import run_hints
 from accumlint.confirming.import_roots import package, roots_of
-from accumlint.confirming.passes import Spec, Wish, passes
+from accumlint.confirming.passes import Overrides, Spec, passes
 from accumlint.diagnostics.results.report import Mark, Report
 from accumlint.files.inputs.discovery import Target
 from accumlint.reading import ir as p
@@ -26,41 +26,40 @@ from accumlint.tracing import Exploration
 from accumlint.tracing import trace as t
 from accumlint.tracing.framework_driver import ending_flags
 
-# Symptoms that show in when things happen, whatever the loss is; and those that show in a gradient's direction, to
-# which a factor that is the same in every micro-batch does nothing.
-OF_ORDER = frozenset({
+# Symptoms in the order of events, which hold for any loss; and symptoms in the gradient's direction, which a common
+# factor of all micro-batches does not change.
+ORDER_SYMPTOMS = frozenset({
     Symptom.RAISES, Symptom.SPREAD, Symptom.REDUCTIONS, Symptom.LEFT, Symptom.SIZES, Symptom.STEPS,
     Symptom.SCHEDULES, Symptom.AVERAGES, Symptom.STUCK,
 })  # fmt: skip
-# Those that show in how large a gradient is, whatever its loss, as long as all of that loss is computed here.
-OF_SIZE = frozenset({Symptom.SCALE, Symptom.SKIPPED})
-OF_AMOUNT = frozenset({Symptom.GRADIENT, Symptom.SCALE})
-OF_DIRECTION = frozenset({Symptom.GRADIENT, Symptom.CLIPPED, Symptom.MISSED, Symptom.PARTIAL})
+# Symptoms in the gradient's size, which hold for any loss that is computed in the file.
+SIZE_SYMPTOMS = frozenset({Symptom.SCALE, Symptom.SKIPPED})
+AMOUNT_SYMPTOMS = frozenset({Symptom.GRADIENT, Symptom.SCALE})
+DIRECTION_SYMPTOMS = frozenset({Symptom.GRADIENT, Symptom.CLIPPED, Symptom.MISSED, Symptom.PARTIAL})
 
 
-# Methods by which a subclass of the Trainer of transformers takes part in its loop.
+# Methods that a subclass of the transformers Trainer overrides.
 _TRAINERS = ("compute_loss", "training_step")
 
 
-# A choice by what an object may have been given.
-_GIVEN = re.compile(r"(?!(self|not)\b)[a-z_]\w*(?!\w*\()", re.IGNORECASE)
+# A choice on a value that may be an attribute.
+_SETTABLE = re.compile(r"(?!(self|not)\b)[a-z_]\w*(?!\w*\()", re.IGNORECASE)
 _FSDP = re.compile(r"FSDP|fsdp|FullySharded|fully_shard")
 
 
 @frozen
 class Job:
-    """All that a process needs to know to run a loop; plain values, sent as JSON.
+    """A loop to run, as plain values for JSON.
 
     Positions are (line, column) from 1. `entry` names the function to call, None for the module as a script. At the
     lines `averages` a running average of the weights moves; `clippers` are calls that clip without being torch's.
-    `unwrapped`: nothing in the file wraps what `reduces` its gradients over ranks. `pads`: tokens are compared with
-    that of padding; `cuts`: batches are cut into pieces; `graphs`: what graphs keep is to be watched; `epochs`: how
-    long the script's own are counts. `accumulates`:
-    windows of several micro-batches are known to be there. `lenient`: what the loop computes its loss from may fail,
-    since the finding is about when things happen; `exact`: how large a loss is counts, and nothing that it is computed
-    from knows of a window; `undivided`: nor is it divided by a window's size under its name. `stepless`: an optimizer
-    that never steps may be what was found. `scripted`: an engine steps whenever it is asked to. `steppers`: names of
-    what steps and clears. `scaled`: a GradScaler multiplies the loss on the path of the finding.
+    `unwrapped`: no wrapper in the file, although the loop `reduces` gradients over ranks. `pads`: padding tokens are
+    compared; `cuts`: batches are cut into pieces; `graphs`: retained graphs are counted; `epochs`: the script's epoch
+    length matters. `accumulates`: there are windows of several micro-batches. `lenient`: the computation of the loss
+    may fail, since the finding is about the order of events; `exact`: the size of the loss counts, and its computation
+    does not depend on the window; `undivided`: nor does a named loss. `stepless`: an optimizer that never steps may be
+    the defect. `scripted`: an engine steps at every call. `steppers`: names with both `step` and `zero_grad`. `scaled`:
+    a GradScaler scales the loss on the path of the finding.
     """
 
     file: str
@@ -104,7 +103,7 @@ class Job:
 
 @frozen
 class Plan:
-    """A finding and the job that is to prove it; None where nothing can be run, and then `reason`."""
+    """A finding with its job; without one, `reason` says why it cannot run."""
 
     report: Report
     rule: Rule
@@ -115,44 +114,48 @@ class Plan:
 
     @property
     def symptom(self) -> Symptom:
-        """What the run is to show."""
+        """The symptom that the run looks for."""
         return self.rule.shows
 
 
-def planned(examined: Examined, lines: frozenset[int], wish: Wish) -> Iterator[Plan]:
-    """The plans for the findings in a file, for those at `lines` where any are named."""
+def planned(examined: Examined, lines: frozenset[int], overrides: Overrides) -> Iterator[Plan]:
+    """The plans for the findings of a file, only at `lines` if any."""
     for report in examined.checked.reports:
         finding = examined.finding(report)
         if finding is None or (lines and report.mark.place.line not in lines):
             continue
-        # What is run starts in this file, whatever its callers have shown.
+        # The run starts in this file, whatever its callers show.
         trace = _trace(finding, examined.exploration.alone or examined.exploration)
         totals = _totals(finding, trace)
-        yield _Question(report, finding.rule, totals, trace, examined, finding.node, wish).plan()
+        yield _Question(
+            report, finding.rule, totals, trace, examined, finding.node, overrides
+        ).plan()
 
 
-def again(plan: Plan, examined: Examined, wish: Wish) -> Plan:
-    """The same question put to another text of the file, in which the finding may be gone."""
+def replanned(plan: Plan, examined: Examined, overrides: Overrides) -> Plan:
+    """The plan for another text of the file, in which the finding may be gone."""
     every = examined.exploration.traces
     usual = [traces[0] for traces in every if not traces[0].exceptional][:1]
     choices = plan.job.choices if plan.job else {}
-    # The path that the finding was seen on, or the one most like it.
+    # The most similar path to that of the finding.
     paths = (*usual, *(trace for traces in every for trace in traces))
     trace = max(paths, key=lambda trace: _likeness(trace, choices), default=None)
     totals = plan.job.totals if plan.job else _added(trace)
-    made = _Question(plan.report, plan.rule, totals, trace, examined, None, wish).plan()
+    made = _Question(plan.report, plan.rule, totals, trace, examined, None, overrides).plan()
     if plan.job is None or made.job is None:
         return made
-    # A name that the new text does not tell the role of has that of the old one.
+    # Roles that the new text does not show are taken from the old one.
     return replace(made, job=replace(made.job, roles={**plan.job.roles, **made.job.roles}))
 
 
-def question(rule: Rule, trace: t.Trace, examined: Examined, target: Target, wish: Wish) -> Plan:
-    """What a rule would ask of a path on which it has found nothing."""
+def question(
+    rule: Rule, trace: t.Trace, examined: Examined, target: Target, overrides: Overrides
+) -> Plan:
+    """The plan for a rule on a path without a finding."""
     loop = trace.main.of(t.Backward)
     mark = Mark(examined.program.place(loop[0].node) if loop else Place(1, 1, 1, 1), "")
     report = Report(target.shown, target.file, rule.code, rule.name, "", "", "", mark)
-    return _Question(report, rule, _added(trace), trace, examined, None, wish).plan()
+    return _Question(report, rule, _added(trace), trace, examined, None, overrides).plan()
 
 
 def _likeness(trace: t.Trace, choices: Mapping[str, str]) -> int:
@@ -160,7 +163,7 @@ def _likeness(trace: t.Trace, choices: Mapping[str, str]) -> int:
 
 
 def _trace(finding: Finding, exploration: Exploration) -> t.Trace | None:
-    """The plainest path on which a finding was seen; where it is about ranks, of those on which they reduce."""
+    """The simplest path of a finding; for a finding about ranks, one on which they reduce."""
     rule = finding.rule
     plainest: t.Trace | None = None
     for trace in (trace for traces in exploration.traces for trace in traces):
@@ -174,7 +177,7 @@ def _trace(finding: Finding, exploration: Exploration) -> t.Trace | None:
 
 @frozen
 class _Question:
-    """The question of a rule to a path through a file, None for no path; at the node where it has found something."""
+    """A rule's question about a path through a file, None for no path; `node` is the place of a finding."""
 
     report: Report
     rule: Rule
@@ -182,14 +185,14 @@ class _Question:
     trace: t.Trace | None
     examined: Examined
     node: p.Node | None
-    wish: Wish
+    overrides: Overrides
 
     @property
     def events(self) -> Sequence[t.Event]:
         return self.trace.main.events if self.trace else ()
 
     def plan(self) -> Plan:
-        """What is to be run to answer it."""
+        """The plan of the run that answers it."""
         rule, behind = self.rule, self.report.behind
         hidden = f"{behind} hides it: mend that first, then confirm again" if behind else ""
         program = self.examined.program
@@ -202,11 +205,11 @@ class _Question:
             unfollowed = "no loop around it could be followed, so there is nothing to run"
             return Plan(self.report, rule, 1, None, reason or unfollowed)
         several = 2 if run_hints.is_distributed(self.events) else 1
-        ranks = self.wish.ranks or max(several, rule.ranks)
+        ranks = self.overrides.ranks or max(several, rule.ranks)
         return Plan(self.report, rule, ranks, self._job(entry, slice_))
 
     def _entry(self, slice_: Relevance) -> dict[str, str | None]:
-        """Where a run starts, in plain words; {} where nothing can be run."""
+        """The entry of the run; {} where nothing can run."""
         program, trace = self.examined.program, self.trace
         found: dict[str, str | None] = {
             "function": None, "owner": "", "maker": None, "maker_owner": "", "calls": "once", "driver": "",
@@ -233,16 +236,16 @@ class _Question:
         return found
 
     def _job(self, entry: dict[str, str | None], slice_: Relevance) -> Job:
-        """What a process needs to know."""
+        """The job for the worker process."""
         program, trace, events = self.examined.program, self.trace, self.events
         symptom, text, file = self.rule.shows, program.text, self.report.file
         owner = entry["owner"] or ""
         via = {e.via for e in events if isinstance(e, t.Backward)}
         accelerate = "accelerator" in via or "ccelerator" in text
-        # A finding about reductions knows of a wrapper, were it in a helper that is not here.
-        told = self.node is not None and symptom is Symptom.REDUCTIONS
-        exact = symptom in OF_SIZE and not run_hints.knows_window(program)
-        # A framework calls methods that no statement of the source calls.
+        # A finding about reductions implies a wrapper, possibly in an absent helper.
+        reports_wrapper = self.node is not None and symptom is Symptom.REDUCTIONS
+        exact = symptom in SIZE_SYMPTOMS and not run_hints.knows_window(program)
+        # A framework calls methods that the source does not call.
         is_driven = bool(entry["driver"]) or any(map(_is_module, program.body))
         kept = _statements(program.body) if is_driven else (*slice_.kept, *_forward(program, owner))
         calls = trace is not None and trace.entry.function is not None
@@ -272,11 +275,12 @@ class _Question:
             epochs=symptom in (Symptom.LEFT, Symptom.PARTIAL),
             distributed=run_hints.is_distributed(events) or "distributed" in text or accelerate,
             accelerate=accelerate,
-            unwrapped=run_hints.is_unwrapped(events, text, told),
+            unwrapped=run_hints.is_unwrapped(events, text, reports_wrapper),
             # FSDP reduces on an accelerator only.
-            reduces=(told or run_hints.reduces(events, symptom in OF_AMOUNT)) and not _FSDP.search(text),
+            reduces=not _FSDP.search(text)
+            and (reports_wrapper or run_hints.reduces(events, symptom in AMOUNT_SYMPTOMS)),
             accumulates=trace is None or any(len(w.backwarded) > 1 for w in trace.main.windows),
-            lenient=symptom in OF_ORDER | OF_DIRECTION or exact,
+            lenient=symptom in ORDER_SYMPTOMS | DIRECTION_SYMPTOMS or exact,
             exact=exact,
             undivided=exact and not run_hints.divides(program),
             stepless=symptom is Symptom.MISSED,
@@ -285,14 +289,14 @@ class _Question:
             scaled="scaler" in via and not run_hints.disables(program),
             passes=tuple(
                 replace(spec, exhausts=bool(spec.poison) and run_hints.gives_up(program, self.node))
-                for spec in passes(symptom, self.wish)
+                for spec in passes(symptom, self.overrides)
                 if not spec.undefined or "isnan" in text
             ),
         )  # fmt: skip
 
 
 def _unparsable(text: str) -> str:
-    """Why the Python that is here cannot run a text, "" where it can."""
+    """Why the running Python cannot parse a text, "" where it can."""
     try:
         ast.parse(text)
     except SyntaxError as problem:
@@ -305,29 +309,29 @@ def _unparsable(text: str) -> str:
 
 
 def _choices(trace: t.Trace, owner: str) -> dict[str, str]:
-    """The choices of a path by their text; in a class, what it was given may be an attribute of the same name."""
+    """The choices of a path by text; in a class, a parameter may be an attribute of the same name."""
     found = dict(trace.assumptions)
-    kept = {f"self.{text}": choice for text, choice in found.items() if _GIVEN.match(text)}
+    kept = {f"self.{text}": choice for text, choice in found.items() if _SETTABLE.match(text)}
     return (kept if owner else {}) | found
 
 
 def _stepping(owner: str, trace: t.Trace, program: Program) -> str:
-    """The method of a class that steps where its entry only goes backward, and that no method calls; "" for none."""
+    """The uncalled method of a class that steps, where the entry only goes backward; "" for none."""
     if trace.main.of(t.Step):
         return ""
     for cls in program.body:
         if isinstance(cls, p.Class) and cls.name == owner:
             called = {name.rpartition(".")[2] for m in cls.methods.values() for name in m.calls}
             for name, method in cls.methods.items():
-                given = [param for param in method.params[1:] if param.default is None]
+                required = [param for param in method.params[1:] if param.default is None]
                 steps = any(c.endswith(".step") for c in method.calls)
-                if steps and not given and (name not in called or name == "step"):
+                if steps and not required and (name not in called or name == "step"):
                     return name
     return ""
 
 
 def _is_of_trainer(entry: t.Entry, program: Program) -> bool:
-    """True for a step that only the Trainer of transformers calls."""
+    """True for a step that only the transformers Trainer calls."""
     function = entry.function
     return (
         function is not None
@@ -338,10 +342,7 @@ def _is_of_trainer(entry: t.Entry, program: Program) -> bool:
 
 
 def _driver(program: Program, owner: str) -> dict[str, str | None]:
-    """The framework whose loop runs what a file has, and the class or function that it is given; {} for none.
-
-    The class is the `owner`, where that is known.
-    """
+    """The framework that runs a class (of name `owner`, if known) or function of the file; {} for none."""
     for cls in program.body:
         if not isinstance(cls, p.Class) or (owner and cls.name != owner):
             continue
@@ -352,8 +353,8 @@ def _driver(program: Program, owner: str) -> dict[str, str | None]:
         if is_trainer and not cls.methods.keys().isdisjoint(trains):
             return {"owner": cls.name, "driver": "trainer"}
     for node in p.walk(program.body):
-        if isinstance(node, p.Call) and (given := node.keyword("compute_loss_func")) is not None:
-            return {"function": p.dotted(given), "driver": "loss"}
+        if isinstance(node, p.Call) and (function := node.keyword("compute_loss_func")) is not None:
+            return {"function": p.dotted(function), "driver": "loss"}
     return {}
 
 
@@ -365,7 +366,7 @@ def _is_module(statement: p.Stmt) -> bool:
 
 
 def _forward(program: Program, owner: str) -> Iterator[p.Stmt]:
-    """The forward of a class that trains itself: nothing in the source calls it by name."""
+    """The forward of the owner class, which no statement calls by name."""
     for cls in program.body:
         if isinstance(cls, p.Class) and owner == cls.name:
             if (forward := cls.methods.get("forward")) is not None:
@@ -383,16 +384,16 @@ def _places(program: Program, nodes: Iterable[p.Node]) -> tuple[tuple[int, int],
 
 
 def _totals(finding: Finding, trace: t.Trace | None) -> tuple[str, ...]:
-    """The running totals that a finding speaks of: those added to where it stands."""
+    """The running totals of a finding: those that its statement adds to."""
     if trace is None:
         return ()
-    put = [e.subject for e in trace.main.of(t.Put) if e.node.at is finding.node.at]
+    filled = [e.subject for e in trace.main.of(t.Put) if e.node.at is finding.node.at]
     found = [
         e.total
         for e in trace.main.of(t.Add)
         if e.node.at is finding.node.at or finding.rule.shows in (Symptom.ATTACHED, Symptom.GROWING)
     ]
-    return tuple(dict.fromkeys(put or found))
+    return tuple(dict.fromkeys(filled or found))
 
 
 def _added(trace: t.Trace | None) -> tuple[str, ...]:

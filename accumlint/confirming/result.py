@@ -1,4 +1,4 @@
-"""What confirming gives: for every finding a verdict, and the measured windows behind it."""
+"""The results of `confirm`: a verdict for every finding, and the measured windows behind it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from accumlint.common.frozen import frozen
 
 
 class Verdict(str, Enum):
-    """What the run says about a finding's claim."""
+    """The result of a run for a finding's claim."""
 
     CONFIRMED = "confirmed"
     REFUTED = "refuted"
@@ -16,18 +16,18 @@ class Verdict(str, Enum):
 
 
 class Regime(str, Enum):
-    """The data that a pass is fed with.
+    """The data of a pass.
 
-    EQUAL: every micro-batch counts the same number of targets, whole windows only. RAGGED: counts differ between
+    EQUAL: every micro-batch has the same number of targets, whole windows only. RAGGED: target counts differ between
     micro-batches and ranks. TRAILING: equal counts, and epochs that end inside a window. OVERFLOW: as EQUAL, with a
-    gradient in the middle of the run that is not finite. OWN: a script's own data, whatever it is.
+    gradient in the middle of the run that is not finite. SCRIPT: the data of the user's script.
     """
 
     EQUAL = "equal"
     RAGGED = "ragged"
     TRAILING = "trailing"
     OVERFLOW = "overflow"
-    OWN = "own"
+    SCRIPT = "own"
 
 
 @frozen
@@ -64,7 +64,7 @@ class Update:
 
 @frozen
 class Raised:
-    """An exception that ended a pass, and the user's line that it came from (0 when none)."""
+    """An exception that ended a pass, and the user's line that raised it (0 for none)."""
 
     kind: str
     message: str
@@ -73,10 +73,10 @@ class Raised:
 
 @frozen
 class Moment:
-    """Something that happened, for the timeline.
+    """An event in the timeline.
 
     `kind` is "backward", "reduce", "unscale", "clip", "step", "update", "clear" or "schedule"; `line` is the
-    user's line (0 where it is not his).
+    user's line (0 outside of the user's code).
     """
 
     kind: str
@@ -86,7 +86,7 @@ class Moment:
 
 @frozen
 class Total:
-    """A running total at one update: its value, and the graph nodes that it keeps (0 when detached)."""
+    """A running total at one update: its value, and the graph nodes that it retains (0 when detached)."""
 
     name: str
     update: int
@@ -99,9 +99,9 @@ class Total:
 class Pass:
     """One run of the loop under one regime.
 
-    `steps` are the accumulation steps asked for, `ranks` the world size. `left` are micro-batches that went backward
-    and were never applied. `reached`: the flagged line was executed. `pressure` is the clipping threshold that was put
-    in the user's place (0 when nothing clipped). `scales` is the GradScaler's scale after each of its updates.
+    `steps` are the requested accumulation steps, `ranks` the world size. `left` are micro-batches that went backward
+    and were never applied. `reached`: the flagged line was executed. `pressure` is the clipping threshold that replaced
+    the user's (0 when nothing clipped). `scales` is the GradScaler's scale after each of its updates.
     The `moments` are those of the first rank.
     """
 
@@ -120,11 +120,7 @@ class Pass:
 
 @frozen
 class Control:
-    """The run that shows that the check could have come out the other way.
-
-    `what` says in one sentence what was changed; `detected` is what the check said of it; `value` the figure that
-    decided.
-    """
+    """A run in which the check gives the other answer: `what` was changed, what it `detected`, the decisive figure."""
 
     what: str
     detected: bool
@@ -135,10 +131,10 @@ class Control:
 class Confirmation:
     """A finding with its verdict.
 
-    `file` is as shown to the user, `line` and `column` from 1. `reason` is one sentence with the numbers; `measured`
-    are the figures that the verdict rests on, by name. `fakes` tells what was put in place of what, `also` what
-    else was seen. Of what is undecided, `setup` is a set-up file to fill in and `advice` what else would decide it, ""
-    where nothing would. `arm` is "found" for the source as it is, "fixed" for its fixed text.
+    `file` is the displayed name, `line` and `column` count from 1. `reason` is one sentence with the numbers;
+    `measured` are the figures that the verdict rests on, by name. `fakes` lists the names with fakes, `also` further
+    observations. For an undecided finding, `setup` is a set-up file to complete and `advice` another suggestion, "" for
+    none. `arm` is "found" for the source, "fixed" for its fixed text.
     """
 
     file: str

@@ -1,4 +1,4 @@
-"""What the words of a file and the events of a path through it tell about how to run it."""
+"""Hints for a run from the text of a file and the events of a path through it."""
 
 from __future__ import annotations
 
@@ -13,31 +13,31 @@ from accumlint.tracing import trace as t
 
 
 def of_program(program: Program) -> dict[str, str]:
-    """Roles that the words of a file tell, by text."""
+    """Roles that the source suggests, by text."""
     found: dict[str, str] = {}
-    for told in (masks, pieces, windows, settings, criteria):
-        found |= told(program)
+    for hints in (masks, pieces, windows, settings, criteria):
+        found |= hints(program)
     return found
 
 
 def is_distributed(events: Sequence[t.Event]) -> bool:
-    """True when the loop uses several ranks: a wrapper that reduces, or reductions of its own."""
+    """True when the loop uses several ranks: with a wrapper that reduces, or its own reductions."""
     return reduces(events, False) or any(isinstance(event, t.Reduce) for event in events)
 
 
 def roles(events: Iterable[t.Event]) -> dict[str, str]:
-    """Roles by text, as the run saw them."""
+    """Roles by text, from the events of a path."""
     found: dict[str, str] = {}
     for event in events:
         for name in ("model", "optimizer", "scaler", "scheduler"):
-            told = getattr(event, name, None)
-            if isinstance(told, t.TrainingObject) and told.text.replace(".", "").isidentifier():
-                found.setdefault(told.text, told.role)
+            value = getattr(event, name, None)
+            if isinstance(value, t.TrainingObject) and value.text.replace(".", "").isidentifier():
+                found.setdefault(value.text, value.role)
     return found
 
 
 def engines(events: Iterable[t.Event]) -> dict[str, str]:
-    """Names of engines that are asked to step and were made elsewhere: what they promise, their fakes keep."""
+    """Names of engines that another file creates; their fakes keep the contract."""
     called = (e.engine for e in events if isinstance(e, t.EngineCall))
     return {
         engine.text: "engine"
@@ -47,7 +47,7 @@ def engines(events: Iterable[t.Event]) -> dict[str, str]:
 
 
 def windows(program: Program) -> dict[str, str]:
-    """The role of the names that tell a window's size by nothing but the test which guards its step."""
+    """The role "steps" for names that only the guard of a step identifies as the window size."""
     guards = (node for node in program.of(p.If) if _steps(node))
     sizes = (
         part.right
@@ -63,7 +63,7 @@ _BATCH = re.compile(r"batch_?size$")
 
 
 def _bounds(program: Program) -> Iterator[tuple[str, str]]:
-    """Names for what an epoch holds, by the test beside that of the window, and for what is divided into batches."""
+    """Names for the epoch's length, from the guard of a step, and for a size that is divided into batches."""
     for node in program.nodes:
         if isinstance(node, p.If) and isinstance(node.test, p.Bool) and _steps(node):
             for part in p.walk_expr(node.test):
@@ -79,17 +79,17 @@ def _bounds(program: Program) -> Iterator[tuple[str, str]]:
 
 
 def masks(program: Program) -> dict[str, str]:
-    """The role of names that functions of the file are given as their mask."""
+    """The role "mask" for names that are passed as a `mask` parameter."""
     functions = {f.name: [param.name for param in f.params] for f in program.of(p.Function)}
     found: dict[str, str] = {}
     for call in program.of(p.Call):
         params = functions.get(p.dotted(call.func) or "", [])
         for place, name in enumerate(params):
-            given = call.positional(place) if name == "mask" else None
-            while isinstance(given, p.Item):
-                given = given.base
-            if isinstance(given, p.Name) and given.id != name:
-                found[given.id] = "mask"
+            argument = call.positional(place) if name == "mask" else None
+            while isinstance(argument, p.Item):
+                argument = argument.base
+            if isinstance(argument, p.Name) and argument.id != name:
+                found[argument.id] = "mask"
     return found
 
 
@@ -97,7 +97,7 @@ _LOSS = re.compile(r"(train_)?(loss|cost)(_?f|es)?")
 
 
 def criteria(program: Program) -> dict[str, str]:
-    """Parameters with the name of a loss that their function calls: they work it out."""
+    """The role "criterion" for parameters named like a loss that their function calls."""
     found: dict[str, str] = {}
     for function in program.of(p.Function):
         named = {param.name for param in function.params if _LOSS.fullmatch(param.name)}
@@ -113,7 +113,7 @@ def criteria(program: Program) -> dict[str, str]:
 
 
 def settings(program: Program) -> dict[str, str]:
-    """Names that may be short for an optimizer's and are options: they are asked for what no optimizer has."""
+    """The role "settings" for `opt` and `opts` whose attributes no optimizer has."""
     looked = (n.base for n in program.of(p.Item) if _is_word(n.index))
     every = (*looked, *name_resolver.asked(program))
     texts = {p.dotted(n) or "" for n in every if isinstance(n, p.Name | p.Attr)}
@@ -137,12 +137,12 @@ def _steps(guard: p.If) -> bool:
 
 
 def disables(program: Program) -> bool:
-    """Whether a GradScaler is switched off in so many words."""
+    """Whether a GradScaler is disabled by a literal."""
     return any(
         isinstance(node, p.Call)
         and (p.dotted(node.func) or "").endswith("GradScaler")
-        and isinstance(given := node.keyword("enabled"), p.Const)
-        and given.value is False
+        and isinstance(argument := node.keyword("enabled"), p.Const)
+        and argument.value is False
         for node in program.nodes
     )
 
@@ -152,7 +152,7 @@ _EXHAUSTED = re.compile(r"out[ _]?of[ _]?memory", re.IGNORECASE)
 
 
 def gives_up(program: Program, node: p.Node | None) -> bool:
-    """Whether a loop gives a micro-batch up, at a node if one is known, where memory runs out."""
+    """Whether a loop skips a micro-batch when memory runs out, at a node if one is given."""
     named = _EXHAUSTED.search(program.text) is not None
     handlers = [
         list(p.walk(body))
@@ -167,17 +167,17 @@ def gives_up(program: Program, node: p.Node | None) -> bool:
 
 
 def leaves_out(program: Program, node: p.Node | None) -> bool:
-    """Whether a guard, at a node if one is known, leaves out what a run can be given: a bad loss, a lack of memory."""
+    """Whether a guard, at a node if one is given, skips an invalid loss or a lack of memory."""
     guards: Iterable[p.Node] = program.of(p.If)
     if node is not None:
-        # Guards further out decide on more than the micro-batch.
+        # Outer guards decide on more than the micro-batch.
         guards = [next((n for n in (node, *program.above(node)) if isinstance(n, p.If)), node)]
     tests = (p.render(guard.test) for guard in guards if isinstance(guard, p.If))
     return gives_up(program, node) or any(map(_OF_A_LOSS.search, tests))
 
 
 def clippers(events: Iterable[t.Event]) -> Iterator[p.Call]:
-    """Calls that clip gradients and are not a function of torch's, nor a method of a framework's."""
+    """Calls that clip gradients and are neither a torch function nor a framework's method."""
     for event in events:
         if isinstance(event, t.Clip) and event.via == "torch" and isinstance(event.node, p.Call):
             called = (p.dotted(event.node.func) or "").rpartition(".")[2]
@@ -186,7 +186,7 @@ def clippers(events: Iterable[t.Event]) -> Iterator[p.Call]:
 
 
 def steppers(program: Program) -> set[str]:
-    """Names on which both `step` and `zero_grad` are called."""
+    """Names with calls of both `step` and `zero_grad`."""
     called: dict[str, set[str]] = {"step": set(), "zero_grad": set()}
     for node in program.of(p.Call):
         owner, _, method = p.dotted(node.func).rpartition(".")
@@ -195,16 +195,16 @@ def steppers(program: Program) -> set[str]:
     return called["step"] & called["zero_grad"]
 
 
-def is_unwrapped(events: Sequence[t.Event], text: str, told: bool) -> bool:
-    """True where models reduce their gradients, as a path or a finding has `told`, and no wrapper is in sight."""
-    # Accelerate and Fabric wrap what they are given.
+def is_unwrapped(events: Sequence[t.Event], text: str, reported: bool) -> bool:
+    """True where models reduce gradients, by a path or as `reported` by a finding, without a visible wrapper."""
+    # Accelerate and Fabric wrap their arguments.
     if any(wrapper in text for wrapper in (*frameworks.WRAPPERS, ".prepare(", "fabric.setup")):
         return False
-    return told or reduces(events, False)
+    return reported or reduces(events, False)
 
 
 def reduces(events: Sequence[t.Event], summed: bool) -> bool:
-    """Whether a path says that models reduce their gradients; where `summed`, also by what it reduces the loss for."""
+    """Whether models reduce gradients on a path; where `summed`, a reduced loss counts as well."""
     reduced = {event.what for event in events if isinstance(event, t.Reduce)}
     if summed and "loss" in reduced:
         return "gradients" not in reduced
@@ -216,8 +216,8 @@ def reduces(events: Sequence[t.Event], summed: bool) -> bool:
 
 
 def is_scripted(events: Iterable[t.Event], text: str) -> bool:
-    """True where an engine that is not DeepSpeed's goes backward several times before it is asked to step: it has no
-    window of its own."""
+    """True where an engine other than DeepSpeed's goes backward several times before its step is called: it does not
+    accumulate itself."""
     if "deepspeed" in text.lower() or "gradient_accumulation_boundary" in text:
         return False
     backwards = 0
@@ -240,7 +240,7 @@ _OF_CLASSES = ("cross_entropy", "crossentropy", "nll_loss")
 
 
 def kind(text: str) -> str:
-    """What the loop trains on, as far as its words tell: tokens, rows with a class each, or values."""
+    """The kind of data that the text suggests: tokens, rows with a class each, or values."""
     low = text.lower()
     tokens, values, rows = (
         sum(map(low.count, words)) for words in (_OF_TOKENS, _OF_VALUES, _OF_ROWS)
@@ -257,24 +257,24 @@ _PADDING = re.compile(r"pad_?(token_?)?(id|idx|index)|padding_idx")
 
 
 def pads(program: Program) -> bool:
-    """Whether what is padded is told by comparing tokens with it, or by a loss that leaves it out."""
+    """Whether padding is identified by comparing tokens, or by a loss that ignores it."""
     return bool(_PADDED.search(program.text)) or any(map(_PADDING.search, _left_out(program)))
 
 
 def _left_out(program: Program) -> Iterator[str]:
-    """The names that losses are given for the label that they leave out."""
+    """The names of labels that losses ignore."""
     for call in program.of(p.Call):
-        given = call.keyword("ignore_index")
-        if isinstance(given, p.Name | p.Attr):
-            yield p.dotted(given) or ""
+        argument = call.keyword("ignore_index")
+        if isinstance(argument, p.Name | p.Attr):
+            yield p.dotted(argument) or ""
 
 
-# What makes pieces of a batch: torch's functions for that, and slices from a start that moves.
+# Functions and slices that cut a batch into pieces.
 _CUTS = re.compile(r"\.(split|chunk|tensor_split)\([A-Za-z]|range\(0, .+, .+\)|\[\w+ \* \w+ ?: ?\(")
 
 
 def cuts(program: Program) -> bool:
-    """Whether a source cuts something into pieces, which may be its batches."""
+    """Whether a source cuts something into pieces, possibly its batches."""
     return bool(_CUTS.search(program.text))
 
 
@@ -283,33 +283,33 @@ _COUNTED = re.compile(r"num_items|n_items|items_in_")
 
 
 def knows_window(program: Program) -> bool:
-    """Whether what a source computes its loss from may know the window: it is told, or divides what it computes.
+    """Whether the computation of the loss may depend on the window: it receives its size, or divides an expression.
 
-    A loss that has its name is divided by another statement, which is run whatever the loss is.
+    A loss with a name is divided by a statement of its own, which runs with any loss.
     """
     return (
         any(_COUNTED.search(name.id) for name in program.of(p.Name))
         or any(not isinstance(whole, p.Name | p.Attr | p.Item) for whole in _divided(program))
-        or any(_tells(node) for node in program.of(p.Assign))
+        or any(_passes_steps(node) for node in program.of(p.Assign))
     )
 
 
-def _tells(node: p.Assign) -> bool:
-    """Whether what gives a loss is given the accumulation steps."""
+def _passes_steps(node: p.Assign) -> bool:
+    """Whether the computation of a loss receives the accumulation steps."""
     if not any(map(_is_of_a_loss, node.targets)):
         return False
     calls = (part for part in p.walk_expr(node.value) if isinstance(part, p.Call))
-    given = (argument.value for call in calls for argument in call.args)
-    return any(isinstance(a, p.Name | p.Attr) and _may_be_steps(_last(a)) for a in given)
+    arguments = (argument.value for call in calls for argument in call.args)
+    return any(isinstance(a, p.Name | p.Attr) and _may_be_steps(_last(a)) for a in arguments)
 
 
 def divides(program: Program) -> bool:
-    """Whether a source divides a loss by the window's size anywhere."""
+    """Whether a source divides a loss by the window's size."""
     return any(_divided(program))
 
 
 def _divided(program: Program) -> Iterator[p.Expr]:
-    """What is divided by accumulation steps, or by the size that a test of the window is written with, for a loss."""
+    """Operands that a loss computation divides by accumulation steps, or by the literal size in a window's guard."""
     tested = [node.right for node in program.of(p.Binary) if node.op in ("%", "//")]
     sizes = {size.value for size in tested if isinstance(size, p.Const)}
     named = {_last(size) for size in tested if isinstance(size, p.Name | p.Attr)}
@@ -339,7 +339,7 @@ def _divided(program: Program) -> Iterator[p.Expr]:
 
 
 def _may_be_steps(name: str) -> bool:
-    """Whether a name may be that of accumulation steps, those of the window in hand included."""
+    """Whether a name may mean accumulation steps, including those of the current window."""
     return names.is_steps(name) or "accum" in name.lower()
 
 
@@ -348,7 +348,7 @@ def _is_of_a_loss(node: p.Node) -> bool:
 
 
 def pieces(program: Program) -> dict[str, str]:
-    """The role of the names that tell how long the pieces are which something is cut into."""
+    """The role "piece" for names that give the length of pieces."""
     found: list[str] = []
     for call in program.of(p.Call):
         name = (p.dotted(call.func) or "").rpartition(".")[2]
@@ -363,12 +363,12 @@ def pieces(program: Program) -> dict[str, str]:
             if isinstance(part, p.Slice) and isinstance(part.lower, p.Binary):
                 if part.lower.op == "*" and isinstance(part.upper, p.Binary):
                     found.append(_last(part.lower.right))
-    # As many rows as a loader gives at once are no piece of them.
+    # The batch size of a loader is not a piece.
     return {name: "piece" for name in found if name and not re.fullmatch(r"batch_?size", name)}
 
 
 def ignored(program: Program) -> int:
-    """The label that losses leave out: 0 where it is that of padding, else as the source writes it."""
+    """The label that losses ignore: 0 where it is padding, else as in the source."""
     of_padding = any(map(_PADDING.search, _left_out(program)))
     if pads(program) and (of_padding or _PADDED_LABELS.search(program.text)):
         return 0

@@ -1,7 +1,7 @@
-"""The sandbox of a run: what this machine has for it, what that leaves open, and the files that a run may read.
+"""The sandbox of a run: available mechanisms, the gaps that they leave, and the files that a run may read.
 
-bubblewrap, or namespaces without it, hold the whole launch; Landlock and seccomp hold each process that executes a
-user's code. Python's audit hooks, in `harness/isolation/audit_hooks.py`, only say in words what was tried.
+bubblewrap, or namespaces without it, isolate the whole launch; Landlock and seccomp confine each process that executes
+user code. Python's audit hooks, in `harness/isolation/audit_hooks.py`, only report refused operations.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from accumlint.common.frozen import frozen
 from accumlint.confirming.harness.isolation import landlock, seccomp
 from accumlint.confirming.harness.isolation.kernel import checked, die_with_parent, libc
 
-# What programs need of a system; no key and no password lies there that every user may not read.
+# System files that programs need; all are world-readable.
 _SYSTEM = (
     "/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/opt", "/nix", "/gnu", "/sys",
     "/etc/alternatives", "/etc/fonts", "/etc/group", "/etc/host.conf", "/etc/hosts", "/etc/ld.so.cache",
@@ -32,13 +32,13 @@ _SYSTEM = (
     "/etc/nsswitch.conf", "/etc/os-release", "/etc/passwd", "/etc/protocols", "/etc/services", "/etc/timezone",
     "/etc/ssl/openssl.cnf", "/etc/nvidia-container-runtime",
 )  # fmt: skip
-_OF_PROCESSES = (
+_PROC_FILES = (
     "/proc/cpuinfo", "/proc/devices", "/proc/driver", "/proc/filesystems", "/proc/loadavg", "/proc/meminfo",
     "/proc/modules", "/proc/stat", "/proc/sys", "/proc/uptime", "/proc/version",
 )  # fmt: skip
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/shm")
 _GPUS = ("/dev/nvidia*", "/dev/kfd", "/dev/dri")
-# What a project's outermost folder has in it.
+# Entries that mark the root folder of a project.
 _TOP = (".git", ".hg", "pyproject.toml", "setup.py", "setup.cfg")
 _SHARED = ("/tmp", "/var/tmp", "/dev/shm")
 _NEW_MOUNTS, _NEW_IPC, _NEW_USER, _NEW_NET = 0x20000, 0x8000000, 0x10000000, 0x40000000
@@ -48,7 +48,7 @@ _GET_FLAGS, _SET_FLAGS, _UP = 0x8913, 0x8914, 1
 
 @frozen
 class Sandbox:
-    """What a machine has: the version of Landlock (0 for none), seccomp, the path of bubblewrap, or namespaces."""
+    """The available mechanisms: Landlock's ABI version (0 for none), seccomp, the path of bubblewrap, or namespaces."""
 
     landlock: int = 0
     seccomp: bool = False
@@ -56,30 +56,29 @@ class Sandbox:
     namespaces: bool = False
 
     @property
-    def apart(self) -> bool:
-        """Whether a launch has a network and shared memory of its own."""
+    def isolated(self) -> bool:
+        """Whether a launch has its own network and shared memory."""
         return bool(self.bubblewrap) or self.namespaces
 
 
 @frozen
 class Run:
-    """What is to be run."""
+    """The properties of a run that its sandbox depends on."""
 
     ranks: int = 1
     gpu: bool = False
 
 
 @frozen
-class Held:
-    """What the processes that execute a user's code are held to; sent to them as JSON.
+class Confinement:
+    """The limits of processes that execute user code; sent to them as JSON.
 
-    `readable` is what they may read beside a job's project. `alone`: whether there is no network
-    but their own.
+    `readable` is what they may read besides a job's project. `isolated`: they have their own network.
     """
 
     landlock: int
     seccomp: bool
-    alone: bool
+    isolated: bool
     devices: tuple[str, ...]
     readable: tuple[str, ...]
 
@@ -88,18 +87,18 @@ class Held:
 
 
 def available() -> Sandbox:
-    """What this machine has, each tried once on a program that does nothing."""
+    """The mechanisms of this machine, each tried on an idle program."""
     idle = shutil.which("true")
     if sys.platform != "linux" or idle is None:
         return Sandbox()
-    spoken = landlock.version()
+    abi = landlock.version()
     filters = seccomp.supported() and _runs([idle], seccomp.probe)
     bubblewrap = shutil.which("bwrap") or ""
     if bubblewrap and not _runs(
         [bubblewrap, *_WALLS, "--unshare-net", "--ro-bind", "/", "/", idle]
     ):
         bubblewrap = ""
-    return Sandbox(spoken, filters, bubblewrap, not bubblewrap and _runs([idle], _leave))
+    return Sandbox(abi, filters, bubblewrap, not bubblewrap and _runs([idle], _leave))
 
 
 def _runs(command: Sequence[str], before: Callable[[], None] | None = None) -> bool:
@@ -114,19 +113,19 @@ def _runs(command: Sequence[str], before: Callable[[], None] | None = None) -> b
 
 
 def has_gpu() -> bool:
-    """Whether there is a GPU that a run could use."""
+    """Whether a GPU is available to a run."""
     return any(glob.glob(pattern) for pattern in _GPUS)
 
 
 def unprotected(has: Sandbox, run: Run) -> Iterator[str]:
-    """What nothing keeps a run from on this machine, a line for each."""
+    """The missing protections on this machine, a line for each."""
     walls = bool(has.bubblewrap)
     if not (has.landlock or walls):
         yield "reads: native code can read every file that you can (no Landlock, no bubblewrap)"
         yield "writes: native code can change every file that you can (no Landlock, no bubblewrap)"
     elif not has.landlock:
         yield "results: native code can overwrite the results of the run (no Landlock)"
-    if not has.apart:
+    if not has.isolated:
         why = "(no bubblewrap, no namespaces)"
         if not has.seccomp or has.landlock < 4:
             yield f"network: native code can connect to other machines {why}"
@@ -138,7 +137,7 @@ def unprotected(has: Sandbox, run: Run) -> Iterator[str]:
         yield f"processes: native code can start processes{end} (no seccomp)"
         if not walls and has.landlock < 6:
             yield "signals: native code can end other processes of yours (no seccomp, no bubblewrap)"
-    if not has.apart:
+    if not has.isolated:
         yield "shared memory: the run sees what other programs have in /dev/shm (no bubblewrap, no namespaces)"
     if sys.platform == "win32":
         yield "memory: nothing bounds what a run takes"
@@ -147,7 +146,7 @@ def unprotected(has: Sandbox, run: Run) -> Iterator[str]:
 
 
 def local_ports() -> tuple[int, int]:
-    """The ports that the system gives to those that ask for any: where ranks listen."""
+    """The ephemeral ports of the system, on which ranks listen."""
     try:
         first, last = Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()
     except (OSError, ValueError):
@@ -155,16 +154,16 @@ def local_ports() -> tuple[int, int]:
     return int(first), int(last)
 
 
-def held(has: Sandbox) -> Held:
-    """What the processes of a run are held to."""
+def confinement(has: Sandbox) -> Confinement:
+    """The limits of the processes of a run."""
     devices = (*_DEVICES, *(path for pattern in _GPUS for path in glob.glob(pattern)))
-    readable = tuple(dict.fromkeys((*_SYSTEM, *_OF_PROCESSES, *installed())))
-    return Held(has.landlock, has.seccomp, has.apart, devices, readable)
+    readable = tuple(dict.fromkeys((*_SYSTEM, *_PROC_FILES, *installed())))
+    return Confinement(has.landlock, has.seccomp, has.isolated, devices, readable)
 
 
 def installed() -> list[str]:
-    """Where Python and its packages are, as this process finds them."""
-    # What the working folder or the user's settings bring is nothing that is installed.
+    """The folders of Python and its packages, as this process finds them."""
+    # The working folder and PYTHONPATH are not installed packages.
     brought = {"", os.getcwd(), *os.environ.get("PYTHONPATH", "").split(os.pathsep)}
     found = [
         sys.prefix,
@@ -173,7 +172,7 @@ def installed() -> list[str]:
         *(p for p in sys.path if p not in brought),
     ]
     for finder in sys.meta_path:
-        # Packages that are installed to be edited say so in a module of setuptools'.
+        # setuptools registers editable installs in a finder module.
         module = sys.modules.get(getattr(finder, "__module__", ""))
         found += getattr(module, "MAPPING", {}).values()
     found += (str(Path(__file__).parents[1]), os.environ.get("CUDA_HOME", ""))
@@ -183,9 +182,9 @@ def installed() -> list[str]:
 
 
 def project(file: str, roots: Iterable[str]) -> tuple[list[str], list[str]]:
-    """What the code of a file may read of its project, and the folders of which it may only see the names.
+    """The files of a project that its code may read, and the folders that it may only list.
 
-    That is the project's folder. Of a folder that many share, like the user's home, it is the modules and packages.
+    That is the project's folder. In a shared folder, like the user's home, only modules and packages are readable.
     """
     folders = [os.path.dirname(os.path.abspath(file)), *roots]
     parents = Path(folders[0]).parents
@@ -211,7 +210,7 @@ def _modules(folder: str) -> list[str]:
 
 
 def _is_shared(folder: str) -> bool:
-    """True for the user's home, folders of temporary files, and what is above one of them."""
+    """True for the user's home, temporary folders, and their parents."""
     inside = os.path.join(os.path.realpath(folder), "")
     return any(
         os.path.join(os.path.realpath(shared), "").startswith(inside)
@@ -220,7 +219,7 @@ def _is_shared(folder: str) -> bool:
 
 
 def _home() -> str:
-    """The home that the system knows, whatever the environment says."""
+    """The home folder from the user database, independent of the environment."""
     if sys.platform == "win32":
         return os.path.expanduser("~")
     import pwd
@@ -238,12 +237,9 @@ _WALLS = (
 
 
 def inside(
-    has: Sandbox, order: Held, readable: Iterable[str], folder: str, command: Sequence[str]
+    has: Sandbox, order: Confinement, readable: Iterable[str], folder: str, command: Sequence[str]
 ) -> list[str]:
-    """The command that runs another in this machine's sandbox, with the projects in `readable`.
-
-    `folder` is what the launch may write to.
-    """
+    """The command that runs another in bubblewrap, with readable projects and a writable folder."""
     if not has.bubblewrap:
         return list(command)
     walls = [has.bubblewrap]
@@ -255,14 +251,14 @@ def inside(
     for device in order.devices[len(_DEVICES) :]:
         walls += ["--dev-bind", device, device]
     walls += ["--bind", folder, folder]
-    if order.alone:
+    if order.isolated:
         walls.append("--unshare-net")
     return [*walls, *command]
 
 
-def entering(has: Sandbox, order: Held) -> Callable[[], None]:
-    """What a process does right before it becomes the launch."""
-    if not has.namespaces or not order.alone:
+def entering(has: Sandbox, order: Confinement) -> Callable[[], None]:
+    """The function that the launched process calls before exec."""
+    if not has.namespaces or not order.isolated:
         return die_with_parent
 
     def enter() -> None:
@@ -273,18 +269,18 @@ def entering(has: Sandbox, order: Held) -> Callable[[], None]:
 
 
 def _leave() -> None:
-    """Gives this process a loopback network and shared memory of its own.
+    """Moves this process to its own loopback network and shared memory.
 
     Raises:
         OSError: where the system does not allow that.
     """
     import fcntl
 
-    asked = libc()
+    lib = libc()
     user, group = os.getuid(), os.getgid()
-    apart = _NEW_NET | _NEW_IPC | _NEW_MOUNTS
-    if asked.unshare(apart):
-        checked(asked.unshare(apart | _NEW_USER), "unshare")
+    flags_ = _NEW_NET | _NEW_IPC | _NEW_MOUNTS
+    if lib.unshare(flags_):
+        checked(lib.unshare(flags_ | _NEW_USER), "unshare")
         for name, text in (
             ("setgroups", "deny"),
             ("uid_map", f"{user} {user} 1"),
@@ -292,10 +288,10 @@ def _leave() -> None:
         ):
             Path("/proc/self", name).write_text(text, encoding="ascii")
     private = ctypes.c_ulong(_RECURSIVE | _SLAVE)
-    checked(asked.mount(None, b"/", None, private, None), "mount")
+    checked(lib.mount(None, b"/", None, private, None), "mount")
     flags = ctypes.c_ulong(_NO_SETUID | _NO_DEVICES)
-    checked(asked.mount(b"tmpfs", b"/dev/shm", b"tmpfs", flags, None), "mount")
+    checked(lib.mount(b"tmpfs", b"/dev/shm", b"tmpfs", flags, None), "mount")
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
-        asked = struct.pack("16sH22x", b"lo", 0)
-        (old,) = struct.unpack_from("H", fcntl.ioctl(any_socket, _GET_FLAGS, asked), 16)
+        lib = struct.pack("16sH22x", b"lo", 0)
+        (old,) = struct.unpack_from("H", fcntl.ioctl(any_socket, _GET_FLAGS, lib), 16)
         fcntl.ioctl(any_socket, _SET_FLAGS, struct.pack("16sH22x", b"lo", old | _UP))

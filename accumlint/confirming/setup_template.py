@@ -1,4 +1,4 @@
-"""A set-up file to fill in: each name that is missing, what is to stand for it, and where the source reads it."""
+"""Writes a set-up file to complete: the missing names, their roles, and the lines that read them."""
 
 from __future__ import annotations
 
@@ -9,22 +9,19 @@ from collections.abc import Mapping
 
 from accumlint.reading import names
 
-# What takes the place of a name in a set-up file, by its role.
+# Descriptions of the object to provide, by role.
 _ROLES = {
     "model": "a small torch.nn.Module, of some thousand parameters",
     "criterion": "a function that gives the loss",
     "loader": "a list of micro-batches, of which the loop takes one at a time",
     "optimizer": "an optimizer over the parameters of a model that is given here too",
 }
-# As wide as a line of the file may be, its indentation left out; of longer lines, the beginning tells enough.
+# The width of a line in the file without indentation; longer source lines are cut.
 _WIDTH, _LONG = 92, 80
 
 
 def written(wanted: Mapping[str, int], roles: Mapping[str, str], source: str, reason: str) -> str:
-    """The file that asks for names, of which each has the line that reads it, 0 where that is not known; "" for none.
-
-    `reason` tells what happened without them.
-    """
+    """The file with the missing names, their lines (0 for unknown) and the `reason`; "" for no names."""
     if not wanted:
         return ""
     without = f"Without them: {reason}".replace('"', "'").replace("\\", "/")
@@ -44,24 +41,24 @@ def written(wanted: Mapping[str, int], roles: Mapping[str, str], source: str, re
         "    return {",
     ]
     for name, line in wanted.items():
-        told = (_ROLES.get(role_of(name, roles)), _read(name, line, source))
-        meant = "; ".join(filter(None, told)) or "whatever the loop needs"
+        parts = (_ROLES.get(role_of(name, roles)), _read(name, line, source))
+        meant = "; ".join(filter(None, parts)) or "whatever the loop needs"
         lines += [f"        # {part}" for part in textwrap.wrap(meant, _WIDTH)]
         lines.append(f"        {json.dumps(name)}: ...,")
     return "\n".join((*lines, "    }", ""))
 
 
 def role_of(name: str, roles: Mapping[str, str]) -> str:
-    """The role of what is to be given under a name, "" for none."""
+    """The role of an object to provide, "" for none."""
     owner, _, last = name.rpartition(".")
-    # What comes from a package under such a name is what gives a loss.
-    given = "criterion" if owner and last.lower().endswith("loss") else ""
-    return roles.get(name) or names.role_of(last) or given
+    # A dotted name that ends in "loss" computes a loss.
+    usual = "criterion" if owner and last.lower().endswith("loss") else ""
+    return roles.get(name) or names.role_of(last) or usual
 
 
 def _read(name: str, line: int, source: str) -> str:
-    """The line that reads a name: in the statement at a line where it is there, else the first that does."""
-    # What is imported is read without the package that it is from.
+    """The line that reads a name: in the statement at a line if it is there, else the first one."""
+    # Imported names are read without their package.
     parts = name.split(".")
     known = {".".join(parts[i:]) for i in range(len(parts))}
     uses = [

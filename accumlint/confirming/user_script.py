@@ -1,4 +1,4 @@
-"""A script of the user's own, as it is to be run: its file, its arguments, the project's modules that it imports."""
+"""Resolves a user's script: its file, its arguments, and the project modules that it imports."""
 
 from __future__ import annotations
 
@@ -16,16 +16,13 @@ from accumlint.files.source import UndecodableSource, decode
 from accumlint.reading.imports import Imports
 
 _STARTERS = {"python", "python3", "torchrun", "accelerate", "deepspeed"}
-# As many of a project's modules are looked into.
+# The limit of imported modules that are read.
 _MOST = 300
 
 
 @frozen
 class Script:
-    """A script and its arguments; `shown` is what the user typed for it, `folder` where it was typed.
-
-    `module` is the name of one that is run with `-m`, "" for a file.
-    """
+    """A script as `shown` by the user and its arguments; `module` is the name for `-m`, "" for a file."""
 
     file: str
     shown: str
@@ -35,12 +32,12 @@ class Script:
 
     @property
     def command(self) -> str:
-        """What is run, as it would be typed."""
+        """The command line."""
         return shlex.join((*self.shown.split(), *self.arguments))
 
 
 def found(words: Sequence[str], folder: str) -> Script:
-    """The script that words behind `--` name, with its arguments.
+    """The script in the words behind `--`, with its arguments.
 
     Raises:
         Misuse: where there is none.
@@ -61,7 +58,7 @@ def found(words: Sequence[str], folder: str) -> Script:
 
 
 def modules(script: Script) -> list[str]:
-    """The script and the files of its project that it imports, directly or not, as paths from its folder."""
+    """The script and the project files that it imports, directly or not, as paths relative to its folder."""
     imports = Imports(Memory())
     waiting, files = [script.file], dict.fromkeys([script.file])
     while waiting and len(files) < _MOST:
@@ -75,7 +72,7 @@ def modules(script: Script) -> list[str]:
 
 
 def _imported(file: str) -> Iterator[str]:
-    """The dotted paths that a file imports, anywhere in it."""
+    """The dotted paths that a file imports."""
     try:
         tree = ast.parse(text_of(file) or "")
     except (SyntaxError, ValueError):
@@ -97,7 +94,7 @@ def _shown(file: str, folder: str) -> str:
 
 
 def text_of(file: str) -> str | None:
-    """The text of a source file, None where it cannot be read."""
+    """The text of a source file, None for an unreadable one."""
     try:
         return decode(contents(file))
     except (OSError, UndecodableSource):

@@ -1,6 +1,6 @@
-"""The verdict on a finding: its symptom, looked for in the measured windows, and a control that could have failed.
+"""The verdict on a finding: the answer of its symptom's question, and a control that can give the other answer.
 
-Only the rule's own claim is answered; what else was seen is a note.
+Only the rule's own claim is decided; other symptoms become notes.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from typing import Any
 from accumlint.confirming import next_steps
 from accumlint.confirming.controls import control as controlled
 from accumlint.confirming.evidence import Evidence, Undecided, deciding, is_expected
-from accumlint.confirming.finding_verdicts import TELLING
+from accumlint.confirming.finding_verdicts import ERROR_THRESHOLD
 from accumlint.confirming.launch import Launched
-from accumlint.confirming.plan import OF_DIRECTION, OF_ORDER, OF_SIZE, Plan
+from accumlint.confirming.plan import DIRECTION_SYMPTOMS, ORDER_SYMPTOMS, SIZE_SYMPTOMS, Plan
 from accumlint.confirming.result import Confirmation, Control, Pass, Update, Verdict
 from accumlint.confirming.symptoms.answers import Answer, Question
 from accumlint.confirming.symptoms.catalogue import QUESTIONS
 from accumlint.confirming.symptoms.gradients import clipped_whole
-from accumlint.confirming.symptoms.microbatch_weights import alone, divided
+from accumlint.confirming.symptoms.microbatch_weights import divided, relative_weight
 from accumlint.reading import names
 from accumlint.rule import Symptom
 
@@ -28,21 +28,18 @@ from accumlint.rule import Symptom
 def judged(
     plan: Plan, launched: Launched, dtype: str, shown: Launched | None = None
 ) -> Confirmation:
-    """The confirmation of a plan from what its launch brought.
-
-    `shown`: what the text that this one mends has brought, where that, run in the same way, has shown the defect.
-    """
+    """The confirmation of a plan; `shown` is the result of the unfixed text where that showed the defect."""
     if plan.job is None or launched.failure:
         return _undecided(plan, launched, Undecided(launched.failure or plan.reason))
     evidence = Evidence(launched, plan.job.line, dtype)
     evidence.numbers = _numbers(plan.job.text)
-    evidence.asks = _asks(plan.job.text) or "steps" in plan.job.roles.values()
+    evidence.mentions_steps = _mentions_steps(plan.job.text) or "steps" in plan.job.roles.values()
     before = Evidence(shown, plan.job.line, dtype) if shown else None
     try:
         answer, control = _answered(evidence, plan, before)
     except Undecided as reason:
-        told = [str(reason), *map(_refusal, evidence.refused(inside=False)[:1])]
-        whole = Undecided("; ".join(dict.fromkeys(told)), reason.names)
+        reasons = [str(reason), *map(_refusal, evidence.refused(inside=False)[:1])]
+        whole = Undecided("; ".join(dict.fromkeys(reasons)), reason.names)
         return _undecided(plan, launched, whole, evidence)
     verdict = Verdict.CONFIRMED if answer.shows else Verdict.REFUTED
     made = confirmation(plan, verdict, answer.sentence, evidence)
@@ -50,14 +47,14 @@ def judged(
 
 
 def _answered(evidence: Evidence, plan: Plan, shown: Evidence | None) -> tuple[Answer, Control]:
-    """What the passes say to the claim, and the control.
+    """The answer of the passes, and the control.
 
     Raises:
-        Undecided: where they say nothing, or where nothing shows that they could have said otherwise.
+        Undecided: where there is no answer, or no control gives another one.
     """
     _usable(evidence, plan)
     if plan.symptom is not Symptom.RAISES:
-        evidence.stand_in()
+        evidence.substitute_unscaled()
     question = _question(evidence, plan, shown)
     answer = question(evidence)
     if answer.shows:
@@ -66,14 +63,14 @@ def _answered(evidence: Evidence, plan: Plan, shown: Evidence | None) -> tuple[A
         _refutable(evidence, plan, shown is not None)
     if (
         (not answer.shows or plan.symptom in (Symptom.GRADIENT, Symptom.CLIPPED))
-        and plan.symptom not in _OF_WINDOWS
+        and plan.symptom not in _WINDOW_SYMPTOMS
         and plan.job is not None
         and plan.job.accumulates
         and _nothing_accumulates(evidence)
     ):
         raise Undecided("every window held one micro-batch, so nothing was accumulated")
     if answer.shows and plan.job and plan.job.epochs:
-        whole = _of_lengths(answer, evidence)
+        whole = _with_epoch_lengths(answer, evidence)
         if not whole.shows:
             return whole, Control(
                 f"epochs that end inside a window: {answer.sentence}", True, answer.value
@@ -81,101 +78,105 @@ def _answered(evidence: Evidence, plan: Plan, shown: Evidence | None) -> tuple[A
         answer = whole
     control = controlled(question, evidence, answer.shows, plan.symptom)
     if control is None:
-        told = (
+        cause = (
             "the same shows where the loop is made right, so something else causes it"
             if answer.shows
             else "a defect that was put in on purpose did not show either"
         )
-        raise Undecided(f"{answer.sentence}, but {told}")
+        raise Undecided(f"{answer.sentence}, but {cause}")
     return answer, control
 
 
-def _of_lengths(answer: Answer, evidence: Evidence) -> Answer:
-    """What is left of an epoch, with the lengths that it is left of: nothing where the script's own are whole windows.
+def _with_epoch_lengths(answer: Answer, evidence: Evidence) -> Answer:
+    """The answer about leftover micro-batches, with the script's epoch length: none are left by whole windows.
 
     Raises:
-        Undecided: where the script makes data of its own whose length is not known.
+        Undecided: where the script's epoch length is unknown.
     """
     found, equal = evidence.get("trailing"), evidence.get("equal")
     made, whole = (evidence.raw[name]["notes"]["length"] for name in ("trailing", "equal"))
     length, steps, unknown = (evidence.epoch.get(name) for name in ("length", "steps", "unknown"))
-    held = {len(u.microbatches) for u in (*equal.updates, *found.updates)}
-    # The loop may have a window's size of its own.
-    size = next((n for n in (steps, found.steps) if n in held), 0)
+    sizes = {len(u.microbatches) for u in (*equal.updates, *found.updates)}
+    # The loop may have a literal window size.
+    size = next((n for n in (steps, found.steps) if n in sizes), 0)
     if equal.left and size and whole % size == 0:
-        # Whole windows leave something, too.
+        # Even whole windows leave micro-batches.
         return answer
     windows = f", with windows of {size}" if size else ""
-    told = f"{answer.sentence}, in epochs of {made} micro-batches{windows}"
+    text = f"{answer.sentence}, in epochs of {made} micro-batches{windows}"
     if unknown:
-        raise Undecided(f"{told}; how many the script's own epochs have is not known: {unknown}")
+        raise Undecided(f"{text}; how many the script's own epochs have is not known: {unknown}")
     if not (length and steps):
-        return replace(answer, sentence=f"{told}; the script's own epochs may have any number")
+        return replace(answer, sentence=f"{text}; the script's own epochs may have any number")
     figures = {**answer.figures, "own epoch": length, "own window": steps}
-    own = f"the script's own epochs have {length} micro-batches"
+    epochs = f"the script's own epochs have {length} micro-batches"
     if length % steps:
-        return replace(answer, sentence=f"{told}; {own}, with windows of {steps}", figures=figures)
-    return Answer(False, 0.0, f"{own}, which are whole windows of {steps}", {**figures, "left": 0})
+        return replace(
+            answer, sentence=f"{text}; {epochs}, with windows of {steps}", figures=figures
+        )
+    return Answer(
+        False, 0.0, f"{epochs}, which are whole windows of {steps}", {**figures, "left": 0}
+    )
 
 
 def _question(evidence: Evidence, plan: Plan, shown: Evidence | None) -> Question:
-    """What is asked: where a loss weighs its targets on purpose, a mended text is held to what it does alone."""
+    """The question: a fixed text of a loss with intended weights is compared with single micro-batches."""
     usual = QUESTIONS[plan.symptom]
     if plan.rule.of_direction and shown is not None and _clips(evidence) < _clips(shown):
-        # What was clipped in parts is clipped once: whether it is scaled then is another finding's question.
+        # Clipping parts became clipping once; whether the gradient is scaled then is another finding.
         return clipped_whole
     if plan.symptom is not Symptom.SCALE or shown is None or not divided(evidence, shown):
         return usual
     try:
-        return alone if usual(evidence).shows else usual
+        return relative_weight if usual(evidence).shows else usual
     except Undecided:
-        return alone
+        return relative_weight
 
 
 def _clips(evidence: Evidence) -> int:
-    """How often an update is clipped."""
+    """The largest number of clips in an update."""
     found = evidence.passes.get("equal pressure")
     return max((u.clips for u in found.updates), default=0) if found else 0
 
 
 def _refutable(evidence: Evidence, plan: Plan, shown: bool) -> None:
-    """Refuses a refutation by a run that has left out what the finding is about.
+    """Rejects a refutation by a run without a part of the finding.
 
     Raises:
-        Undecided: where flags were off that may be on, the loss is another one, or nothing was scaled.
+        Undecided: where unknown flags were off, the loss was a substitute, or nothing was scaled.
     """
     first = evidence.raw["equal"]
     if not first["ordinary"] and not shown:
         raise Undecided(
             "the defect does not show with all unknown flags off, and with them on the loop did not run"
         )
-    if evidence.made_up and plan.symptom in OF_DIRECTION | OF_SIZE and not shown:
+    if evidence.loss_unknown and plan.symptom in DIRECTION_SYMPTOMS | SIZE_SYMPTOMS and not shown:
         raise Undecided(
             "the loss is computed from what is not known here, and with the real one the defect may show"
         )
-    # A scaler that is switched off multiplies by 1.
+    # A disabled scaler has the scale 1.
     if plan.job and plan.job.scaled and first["notes"]["initial_scale"] <= 1:
         raise Undecided("a GradScaler is part of the finding, and none was in use")
 
 
 def _confirmable(evidence: Evidence, plan: Plan, answer: Answer) -> None:
-    """Refuses a confirmation where what is not run may put right what the run shows.
+    """Rejects a confirmation where code that does not run may correct the defect.
 
     Raises:
-        Undecided: where something that is not here is given the optimizer, or the gradients are cleared elsewhere.
+        Undecided: where absent code receives the optimizer, or the caller clears the gradients.
     """
     if plan.job is None:
         return
-    if "micro-batches per update" in answer.figures and not evidence.asks:
+    if "micro-batches per update" in answer.figures and not evidence.mentions_steps:
         raise Undecided("nothing in the loop asks for windows of several micro-batches")
-    if plan.symptom not in _OF_GRADIENTS:
+    if plan.symptom not in _GRADIENT_SYMPTOMS:
         return
     if plan.symptom is Symptom.SPREAD and (unfed := evidence.raw["equal"]["notes"]["unfed"]):
         raise Undecided(
             f"{answer.sentence}, but `{unfed}` is given no data, and a fake makes up its own"
         )
     cleared = any(m.kind == "clear" for m in evidence.passes["equal"].moments)
-    unknown = evidence.handed
+    unknown = evidence.opaque_calls
     if plan.symptom is Symptom.SPREAD:
         unknown = unknown | evidence.wrapped
     if unknown:
@@ -190,15 +191,15 @@ def _confirmable(evidence: Evidence, plan: Plan, answer: Answer) -> None:
 
 
 def _numbers(text: str) -> frozenset[int]:
-    """The whole numbers above 1 that a source is written with, powers left out."""
+    """The integer literals above 1 in a source, without exponents."""
     nodes = list(ast.walk(ast.parse(text)))
     powers = {n.right for n in nodes if isinstance(n, ast.BinOp) and isinstance(n.op, ast.Pow)}
     found = (n.value for n in nodes if isinstance(n, ast.Constant) and n not in powers)
     return frozenset(value for value in found if type(value) is int and value > 1)
 
 
-def _asks(text: str) -> bool:
-    """Whether a source speaks of accumulation steps, by a name or by a number."""
+def _mentions_steps(text: str) -> bool:
+    """Whether a source mentions accumulation steps, by a name or a literal."""
     for node in ast.walk(ast.parse(text)):
         match node:
             case ast.Name(id=word) | ast.Attribute(attr=word) | ast.arg(arg=word):
@@ -214,15 +215,15 @@ def _asks(text: str) -> bool:
     return False
 
 
-# Claims about gradients, their reduction, their scaling and their clearing.
-_OF_GRADIENTS = {
+# Claims about gradients: reduction, scaling and clearing included.
+_GRADIENT_SYMPTOMS = {
     Symptom.GRADIENT, Symptom.SCALE, Symptom.CLIPPED, Symptom.SPREAD, Symptom.REDUCTIONS, Symptom.MISSED,
     Symptom.RAISES, Symptom.STUCK,
 }  # fmt: skip
 
 
-# Claims about how many micro-batches a window holds, or none.
-_OF_WINDOWS = {
+# Claims that do not depend on windows of several micro-batches.
+_WINDOW_SYMPTOMS = {
     Symptom.SIZES, Symptom.STEPS, Symptom.RAISES, Symptom.ATTACHED, Symptom.GROWING,
 }  # fmt: skip
 
@@ -234,13 +235,13 @@ def _nothing_accumulates(evidence: Evidence) -> bool:
         and found.steps > 1
         and bool(found.updates)
         and all(len(u.microbatches) <= 1 for u in found.updates)
-        # Where several optimizers take turns, each update ends what another's window would hold.
+        # With several optimizers in turn, each update ends the others' windows.
         and len({u.optimizer for u in found.updates}) == 1
     )
 
 
 def _usable(evidence: Evidence, plan: Plan) -> None:
-    """Refuses what cannot decide anything.
+    """Rejects a run that cannot decide anything.
 
     Raises:
         Undecided: with the first reason.
@@ -259,17 +260,17 @@ def _usable(evidence: Evidence, plan: Plan) -> None:
     loud = raised and is_expected(raised["message"])
     quiet = plan.symptom is not Symptom.RAISES
     if raised and not loud and quiet and not evidence.passes["equal"].updates:
-        # A loss without a gradient has lost it before.
+        # A loss without a gradient has lost it earlier.
         lost = "does not require grad" in raised["message"]
         why = _because(first) if lost or any(f["inside"] for f in first["failed"]) else ""
-        # What failed first may be the same.
+        # The first failure may be the same.
         why = "" if why.startswith(f" (line {raised['line']}: ") else why
         raise Undecided(f"the loop did not run with fakes: {_raised(raised)}{why}")
     if not notes["losses"]:
         raise Undecided(f"the loop came to no loss that could be measured{_because(first)}")
-    if notes["touched"] and plan.symptom not in OF_ORDER | OF_DIRECTION:
+    if notes["touched"] and plan.symptom not in ORDER_SYMPTOMS | DIRECTION_SYMPTOMS:
         text = notes["touched"][0]
-        why = " and is given the accumulation steps" if text in notes["told"] else ""
+        why = " and is given the accumulation steps" if text in notes["window_aware"] else ""
         raise Undecided(f"the loss is computed from `{text}`, which is not known here{why}")
     if quiet:
         if "equal" in evidence.failures:
@@ -289,7 +290,7 @@ def _refusal(refused: Mapping[str, Any]) -> str:
 
 
 def _because(first: Mapping[str, Any]) -> str:
-    """What has failed and may be why a loop did not train."""
+    """The failure that may have prevented training."""
     failure = deciding(first["failed"])
     return f" (line {failure['line']}: {failure['reason'].rstrip('.')})" if failure else ""
 
@@ -306,9 +307,9 @@ def _raised(raised: Mapping[str, Any]) -> str:
 def _undecided(
     plan: Plan, launched: Launched, reason: Undecided, evidence: Evidence | None = None
 ) -> Confirmation:
-    """An undecided finding, with what would decide it."""
+    """An undecided confirmation, with a set-up file and advice."""
     made = confirmation(plan, Verdict.UNDECIDED, str(reason), evidence)
-    # Of what ended before any update, the reason tells all.
+    # For a pass without updates, the reason says all.
     passes = tuple(
         p for p in made.passes
         if any(u.reference for u in p.updates) or (p.moments and not p.updates and p.raised is None)
@@ -319,7 +320,7 @@ def _undecided(
 
 
 def _shown(symptom: Symptom, evidence: Evidence) -> tuple[Pass, ...]:
-    """The passes to show: the one that decides first, then the other regimes; controls tell themselves."""
+    """The passes to show: the decisive one first, then the other regimes."""
     first = {
         Symptom.CLIPPED: "equal pressure", Symptom.WEIGHTS: "ragged", Symptom.LEFT: "trailing",
         Symptom.PARTIAL: "trailing", Symptom.STUCK: "overflow", Symptom.SKIPPED: "overflow",
@@ -329,11 +330,11 @@ def _shown(symptom: Symptom, evidence: Evidence) -> tuple[Pass, ...]:
 
 
 def _weighed(done: Pass) -> Pass:
-    """A pass with weights as they are applied: what divides gradients instead of losses divides them too."""
+    """A pass with weights as applied: a division of gradients instead of losses is included."""
 
     def weights(u: Update) -> tuple[float, ...]:
-        plain = u.error <= TELLING or (u.direction <= TELLING and not u.clips)
-        alike = plain and max(u.weights) <= (1 + TELLING) * min(u.weights)
+        plain = u.error <= ERROR_THRESHOLD or (u.direction <= ERROR_THRESHOLD and not u.clips)
+        alike = plain and max(u.weights) <= (1 + ERROR_THRESHOLD) * min(u.weights)
         return (u.scale,) * len(u.weights) if alike else u.weights
 
     return replace(done, updates=tuple(replace(u, weights=weights(u)) for u in done.updates))
@@ -342,7 +343,7 @@ def _weighed(done: Pass) -> Pass:
 def confirmation(
     plan: Plan, verdict: Verdict, reason: str, evidence: Evidence | None = None
 ) -> Confirmation:
-    """A plan's finding with its verdict, and with what a run on fakes has brought beside it."""
+    """The confirmation of a plan's finding, with the fakes and passes of its run."""
     report = plan.report
     place = report.mark.place
     first = evidence.raw.get("equal") if evidence else None
@@ -367,17 +368,17 @@ def confirmation(
 
 
 def _also(plan: Plan, evidence: Evidence) -> Iterator[str]:
-    """What else was seen, besides the claim."""
+    """Symptoms besides the claim."""
     for refused in evidence.refused(inside=False)[:1]:
         yield f"before training, {_refusal(refused)}; fakes took the place of what it would have given"
-    asked = {plan.symptom}
-    if asked & {Symptom.SCALE, Symptom.RAISES, Symptom.CLIPPED}:
-        asked.add(Symptom.GRADIENT)
-    if evidence.made_up:
-        # What targets weigh in a loss that is another than the loop's tells nothing.
-        asked.add(Symptom.WEIGHTS)
+    answered = {plan.symptom}
+    if answered & {Symptom.SCALE, Symptom.RAISES, Symptom.CLIPPED}:
+        answered.add(Symptom.GRADIENT)
+    if evidence.loss_unknown:
+        # The weights of targets in an unknown loss mean nothing.
+        answered.add(Symptom.WEIGHTS)
     for symptom in (Symptom.SPREAD, Symptom.GRADIENT, Symptom.WEIGHTS, Symptom.LEFT):
-        if symptom in asked:
+        if symptom in answered:
             continue
         try:
             answer = QUESTIONS[symptom](evidence)

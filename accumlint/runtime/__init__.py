@@ -1,1 +1,1 @@
-"""Watches training scripts as they run: observers in the script's processes, and the judge of what they noted."""
+"""Observes training scripts as they run: observers in the script's processes, and checks of the recorded events."""

@@ -1,4 +1,4 @@
-"""What a run says about one question: wrong with its place and figures, or right."""
+"""The answer of a run to one check: a defect with its place and figures, or a correct measurement."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from accumlint.common.frozen import frozen
 from accumlint.common.observed import Observed
 from accumlint.runtime.records import Event, Spot, spot
 
-# Places with what happened there.
-Told: TypeAlias = "tuple[tuple[Spot, str], ...]"
+# Places with a description of the event there.
+Annotations: TypeAlias = "tuple[tuple[Spot, str], ...]"
 
 
 @frozen
 class Answer:
-    """One observation. `figures` says what was measured where it is right; the rest is told where it is wrong.
+    """One observation. `figures` describes a correct measurement; the further fields describe a defect.
 
-    `factor` is how many times too large something is. `severity` "" stands for the rule's own. `spots` are places of
-    the loop that was asked about.
+    `factor` is the factor by which a quantity is too large. `severity` "" means the rule's own. `spots` are places of
+    the observed loop.
     """
 
     observed: Observed
@@ -29,20 +29,20 @@ class Answer:
     message: str = ""
     applied: str = ""
     expected: str = ""
-    window: Told = ()
-    related: Told = ()
+    window: Annotations = ()
+    related: Annotations = ()
     confidence: str = "certain"
     severity: str = ""
     factor: float = 1.0
 
     @property
     def place(self) -> Spot:
-        """Where it happens."""
+        """The place of the defect."""
         return self.spots[0]
 
 
 def right(observed: Observed, figures: str, *events: Event) -> Answer:
-    """What was measured, and is as it should be."""
+    """A correct measurement."""
     return Answer(observed, False, figures, tuple(spot(event) for event in events))
 
 
@@ -51,12 +51,12 @@ def is_near(value: float, wanted: float) -> bool:
     return wanted != 0 and abs(value / wanted - 1) < 0.02
 
 
-# Nobody writes 235/59.
+# Larger denominators, as in 235/59, are written as decimals.
 _PLAIN = 16
 
 
 def number(value: float) -> str:
-    """A number as people write it: 1/4, 3, 0.137, 3.98."""
+    """A number as a fraction or decimal: 1/4, 3, 0.137, 3.98."""
     close = Fraction(value).limit_denominator(64)
     plain = close.numerator == 1 or close.denominator <= _PLAIN
     if close and plain and abs(float(close) / value - 1) < 1e-4:
@@ -71,8 +71,8 @@ def times(value: float) -> str:
     )
 
 
-def every(answers: Iterator[Answer]) -> list[Answer]:
-    """The answers, what is wrong once for each observation and place."""
+def distinct(answers: Iterator[Answer]) -> list[Answer]:
+    """The answers, with each defect once for each observation and place."""
     seen: dict[tuple[Observed, bool, object], Answer] = {}
     for answer in answers:
         seen.setdefault(

@@ -1,6 +1,4 @@
-"""Watches the first updates of a process from within: `with accumlint.watch(model, optimizer):`."""
-# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false, reportUnknownVariableType=false
-# torch's own annotations are partial.
+"""Observes the first updates of the current process: `with accumlint.watch(model, optimizer):`."""
 
 from __future__ import annotations
 
@@ -13,21 +11,21 @@ import torch
 from torch.nn.parallel import DistributedDataParallel
 
 from accumlint.runtime import judging, reports
-from accumlint.runtime.child.recorder import Asked, Recorder
-from accumlint.runtime.child.torches import start
+from accumlint.runtime.child.installation import start
+from accumlint.runtime.child.recorder import Recorder, WatchOptions
 from accumlint.runtime.records import Record, trained
 
 
 class Defects(Exception):
-    """What a strict watch has found, a line each."""
+    """The findings of a strict watch, a line each."""
 
 
 class Watching:
-    """A context in which torch is observed until enough updates were seen; what was found is told once.
+    """A context that observes torch until enough updates were seen, and reports the findings once.
 
-    `findings` are lines such as "train.py:12: ACC102 loss-not-divided: …", known when the watching is over. Only the
-    process's own rank is seen, so that questions about ranks are left to `accumlint run`. Whatever goes wrong in here
-    is told and never raised, but for what a `strict` watch finds, which leaving the context raises.
+    `findings` are lines such as "train.py:12: ACC102 loss-not-divided: …", available at the end. Only the rank of this
+    process is seen, so questions about ranks are left to `accumlint run`. Internal errors are logged and never raised;
+    a `strict` watch raises its findings when the context ends.
     """
 
     def __init__(
@@ -40,7 +38,7 @@ class Watching:
         self._objects = objects
         self._updates = updates
         self._strict = strict
-        self._log: Callable[[str], object] = log or _told
+        self._log: Callable[[str], object] = log or _print
         self._recorder: Recorder | None = None
         self.findings: tuple[str, ...] = ()
         self.notes: tuple[str, ...] = ()
@@ -64,7 +62,7 @@ class Watching:
             raise Defects("\n".join(self.findings))
 
     def _begin(self) -> None:
-        self._recorder = start(Asked("", windows=self._updates, stop=False))
+        self._recorder = start(WatchOptions("", windows=self._updates, stop=False))
         self._recorder.done = lambda: self._safely(self._judge)
         for one in self._objects:
             if isinstance(one, torch.optim.Optimizer):
@@ -78,7 +76,7 @@ class Watching:
         if recorder is None or self._judged:
             return
         self._judged = True
-        record = Record(recorder.process(), tuple(recorder.kept))
+        record = Record(recorder.process(), tuple(recorder.unwritten))
         judged = judging.judge(trained([record]))
         self.notes = judged.notes
         self.findings = tuple(reports.lines(judged.answers))
@@ -86,12 +84,12 @@ class Watching:
             self._log(line)
 
     def _safely(self, act: Callable[[], object]) -> None:
-        """The user's training goes on whatever happens in here."""
+        """Runs an action; internal errors must not stop the training."""
         try:
             act()
         except Exception as problem:  # noqa: BLE001 (the training goes on whatever happens in here)
             self._log(f"cannot watch any more: {type(problem).__name__}: {problem}")
 
 
-def _told(line: str) -> None:
+def _print(line: str) -> None:
     print(f"accumlint: {line}", file=sys.stderr)

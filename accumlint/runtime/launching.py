@@ -17,7 +17,7 @@ from accumlint.common.frozen import frozen
 from accumlint.common.problem import Misuse
 from accumlint.diagnostics.reporting.phrases import count
 
-# What a process says that has seen all, and how long the others may take then.
+# The event of a process that stopped early, and the time that the others may take then.
 _STOPPED = b'"how": "stopped"'
 _GRACE = 30.0
 _PULSE = 0.1
@@ -25,7 +25,7 @@ _PULSE = 0.1
 
 @frozen
 class Watch:
-    """What to watch for: see the recorder's `Asked`, which this becomes."""
+    """What to observe; becomes the recorder's `WatchOptions`."""
 
     windows: int = 6
     patience: int = 256
@@ -35,14 +35,14 @@ class Watch:
 
 @frozen
 class Ended:
-    """How a command ended: its exit code, the seconds it took, and whether it was told to stop."""
+    """How a command ended: its exit code, its duration in seconds, and whether it timed out."""
 
     code: int
     seconds: float
     timed_out: bool = False
 
     def failure(self, updates: int, *, noted: bool) -> str:
-        """What kept a script from being judged, or from its end; "" where nothing did."""
+        """Why a script could not be judged, or did not complete; "" for nothing."""
         if not noted:
             what = f"failed with exit code {self.code}" if self.code else "ended"
             return f"the script {what} before torch went backward or an optimizer stepped"
@@ -54,7 +54,7 @@ class Ended:
 
 
 def command(words: Sequence[str], module: str, ranks: int) -> list[str]:
-    """What to execute for a script or a module and its arguments, or for a command line of the user's own.
+    """The command line for a script or module with arguments, or for a command of the user.
 
     Raises:
         Misuse: where there is nothing to execute.
@@ -76,37 +76,31 @@ def command(words: Sequence[str], module: str, ranks: int) -> list[str]:
     return [found, *arguments]
 
 
-def _with_python(alone: list[str], together: list[str], ranks: int) -> list[str]:
+def _with_python(single: list[str], distributed: list[str], ranks: int) -> list[str]:
     if find_spec("torch") is None:
         raise Misuse(
             "torch is not installed here; name the Python that has it: accumlint run -- python train.py"
         )
     if ranks == 1:
-        return [sys.executable, *alone]
-    meeting = ["--rdzv-backend=c10d", "--rdzv-endpoint=127.0.0.1:0", "--local-addr=127.0.0.1"]
-    return [
-        sys.executable,
-        "-m",
-        "torch.distributed.run",
-        *meeting,
-        f"--nproc-per-node={ranks}",
-        *together,
-    ]
+        return [sys.executable, *single]
+    rendezvous = ["--rdzv-backend=c10d", "--rdzv-endpoint=127.0.0.1:0", "--local-addr=127.0.0.1"]
+    launcher = [sys.executable, "-m", "torch.distributed.run", *rendezvous]
+    return [*launcher, f"--nproc-per-node={ranks}", *distributed]
 
 
 def environment(watch: Watch, folder: Path) -> dict[str, str]:
-    """The user's environment, in which Python observes torch."""
+    """The user's environment, with the observers enabled."""
     boot = str(Path(__file__).parent / "boot")
-    asked = {
+    options = {
         "folder": str(folder), "windows": watch.windows, "patience": watch.patience,
         "parameters": watch.parameters, "stop": not watch.keep_going,
     }  # fmt: skip
     path = os.pathsep.join(filter(None, (boot, os.environ.get("PYTHONPATH", ""))))
-    return {**os.environ, "PYTHONPATH": path, "ACCUMLINT_RUN": json.dumps(asked)}
+    return {**os.environ, "PYTHONPATH": path, "ACCUMLINT_RUN": json.dumps(options)}
 
 
 def launch(words: Sequence[str], watch: Watch, folder: Path, timeout: float | None) -> Ended:
-    """Runs a command until it ends or every process has seen enough; what it prints goes to standard error.
+    """Runs a command until it ends or every process has seen enough; its output goes to standard error.
 
     Raises:
         Misuse: where it cannot be started.
@@ -128,7 +122,7 @@ def launch(words: Sequence[str], watch: Watch, folder: Path, timeout: float | No
                 timed_out = not stopped
                 _end(process)
     except KeyboardInterrupt:
-        # It has been interrupted, too; what was seen by then is judged.
+        # The command was interrupted as well; the events so far are judged.
         _end(process)
         timed_out = True
     return Ended(process.returncode, time.monotonic() - begun, timed_out)

@@ -1,4 +1,4 @@
-"""Reads what the processes of a run noted."""
+"""Reads the records of a run's processes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from accumlint.common.frozen import frozen
 
 Event: TypeAlias = Mapping[str, Any]
 Vector: TypeAlias = "list[float]"
-# In one file and line of the user's.
+# A file and a line of the user's code.
 Spot: TypeAlias = "tuple[str, int]"
 
 
@@ -39,7 +39,7 @@ class Record:
 
     @property
     def ended(self) -> str:
-        """How the watching came to an end: "stopped", "ended", or "" where the process was cut off."""
+        """How the observation ended: "stopped", "ended", or "" for an interrupted process."""
         return next((event["how"] for event in self.of("end")), "")
 
     def of(self, kind: str) -> Iterator[Event]:
@@ -54,7 +54,7 @@ def read(folder: Path) -> list[Record]:
 
 
 def trained(records: Iterable[Record]) -> list[Record]:
-    """Those among some records that hold a backward or a step, by rank."""
+    """The records that contain a backward or a step, by rank."""
     kept = [
         record
         for record in records
@@ -65,7 +65,7 @@ def trained(records: Iterable[Record]) -> list[Record]:
 
 def _of_file(file: Path) -> Record | None:
     events: list[Event] = []
-    # A process that was killed may have been writing the last line.
+    # A killed process may have an incomplete last line.
     with contextlib.suppress(ValueError):
         events += map(json.loads, file.read_text(encoding="utf-8").splitlines())
     if not events or events[0].get("kind") != "process":
@@ -74,5 +74,5 @@ def _of_file(file: Path) -> Record | None:
 
 
 def spot(event: Event) -> Spot:
-    """Where an event happened."""
+    """The place of an event."""
     return event["file"], int(event["line"])

@@ -1,4 +1,4 @@
-"""What a run says as reports like those of `check`, joined with what `check` says of the same files."""
+"""Converts the answers of a run to reports, merged with the findings of `check` in the same files."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ BOTH = "`check` reports it, too"
 
 @frozen
 class Joined:
-    """The findings of a run by file; `refuted` are those of `check` that the run measured to be no defect."""
+    """The findings of a run by file; `refuted` are those of `check` that the run measured to be correct."""
 
     checked: tuple[Checked, ...]
     refuted: tuple[tuple[Report, str], ...]
@@ -39,7 +39,7 @@ class Joined:
 
 
 def joined(answers: Sequence[Answer], options: Options, *, read: bool) -> Joined:
-    """The answers as reports; with `read`, joined with the findings of `check` in the files where they stand."""
+    """The answers as reports; with `read`, merged with the findings of `check` in the same files."""
     files = dict.fromkeys(spot[0] for answer in answers for spot in answer.spots if spot[0])
     checked: list[Checked] = []
     refuted: list[tuple[Report, str]] = []
@@ -49,14 +49,14 @@ def joined(answers: Sequence[Answer], options: Options, *, read: bool) -> Joined
         if target is None:
             continue
         known = _known(target) if read else Checked(target.shown)
-        mine = [answer for answer in answers if answer.wrong and answer.place[0] == file]
+        wrong = [answer for answer in answers if answer.wrong and answer.place[0] == file]
         data = Path(target.file).read_bytes()
-        found = _reports(mine, target, known, Text(data.decode("utf-8", "replace")))
+        found = _reports(wrong, target, known, Text(data.decode("utf-8", "replace")))
         kept, silenced = sifted(found, data, target)
         checked.append(Checked(target.shown, kept, silenced))
-        said = {report.code for report, _ in found}
+        reported = {report.code for report, _ in found}
         for report in known.reports:
-            if report.code not in said:
+            if report.code not in reported:
                 figures = _refutes(report, answers, file)
                 refuted += [(report, figures)] if figures else []
                 unasked += [] if figures else [report]
@@ -72,12 +72,12 @@ def _target(file: str, options: Options) -> Target | None:
 
 
 def _known(target: Target) -> Checked:
-    """What `check` says of a file."""
+    """The findings of `check` in a file."""
     return next(iter(check.check([target])))
 
 
 def lines(answers: Sequence[Answer]) -> Iterator[str]:
-    """What is wrong, a line each, for those who have no reports."""
+    """The defects as lines of text."""
     by_kind = rules()
     for answer in answers:
         rule = by_kind.get(answer.observed)
@@ -116,8 +116,8 @@ def _report(answer: Answer, rule: Rule, target: Target, text: Text) -> Report:
         shown=target.shown, file=target.file, code=rule.code, name=rule.name, message=answer.message,
         severity=answer.severity or rule.severity.value, confidence=answer.confidence,
         mark=_mark(answer.place, "", target, text), applied=answer.applied, expected=answer.expected,
-        timeline=tuple(_mark(spot, told, target, text) for spot, told in answer.window if _is_there(spot)),
-        related=tuple(_mark(spot, told, target, text) for spot, told in answer.related if _is_there(spot)),
+        timeline=tuple(_mark(spot, message, target, text) for spot, message in answer.window if _is_there(spot)),
+        related=tuple(_mark(spot, message, target, text) for spot, message in answer.related if _is_there(spot)),
         scope=scope, statement=statement, loop=loop,
     )  # fmt: skip
 
@@ -130,22 +130,18 @@ def _mark(spot: Spot, message: str, target: Target, text: Text) -> Mark:
     file, line = spot
     if file == target.file:
         rows = text.rows
-        elsewhere = None
+        other_file = None
     else:
         rows = Path(file).read_text(encoding="utf-8", errors="replace").splitlines()
-        elsewhere = File(os.path.relpath(file), file)
+        other_file = File(os.path.relpath(file), file)
     row = rows[line - 1] if 0 < line <= len(rows) else ""
     first = len(row) - len(row.lstrip()) + 1
-    return Mark(
-        Place(line, first, line, max(len(row.rstrip()), first) + 1),
-        row,
-        message,
-        elsewhere=elsewhere,
-    )
+    place = Place(line, first, line, max(len(row.rstrip()), first) + 1)
+    return Mark(place, row, message, elsewhere=other_file)
 
 
 def _around(target: Target, text: Text, line: int) -> tuple[str, str, Place | None]:
-    """The function, the statement and the loop around a line, as `check` tells them."""
+    """The function, the statement and the loop around a line."""
     source = Source(target.file, text.text)
     try:
         tree = source.tree
@@ -159,12 +155,12 @@ def _around(target: Target, text: Text, line: int) -> tuple[str, str, Place | No
     if not statements:
         return "", "", None
     nearest = min(statements, key=lambda node: (node.end_lineno or node.lineno) - node.lineno)
-    around = surroundings(source, nearest)
-    return around.scope, around.statement, Place(around.first, 1, around.last, 1)
+    enclosing = surroundings(source, nearest)
+    return enclosing.scope, enclosing.statement, Place(enclosing.first, 1, enclosing.last, 1)
 
 
 def _with(report: Report, others: Sequence[Report]) -> Report:
-    """A report with what `check` says about the same defect, the nearest if there are several."""
+    """A report with the nearest finding of `check` about the same defect, if any."""
     if not others:
         return report
     line = report.mark.place.line
@@ -174,27 +170,21 @@ def _with(report: Report, others: Sequence[Report]) -> Report:
 
 
 def _refutes(report: Report, answers: Sequence[Answer], file: str) -> str:
-    """The figures that say that a finding of `check` is none, "" where the run does not say so."""
+    """The figures by which a run refutes a finding of `check`, "" for none."""
     around = report.loop
-    return next(
-        (
-            answer.figures
-            for answer in _rights(report.code, answers)
-            if touches(answer, file, around)
-        ),
-        "",
-    )
+    rights = _rights(report.code, answers)
+    return next((right.figures for right in rights if touches(right, file, around)), "")
 
 
 def _rights(code: str, answers: Sequence[Answer]) -> Iterator[Answer]:
     kinds = {kind for kind, rule in rules().items() if rule.code == code}
-    # What is wrong in one loop and right in another refutes nothing.
+    # A defect in one loop and a correct measurement in another refute nothing.
     wrong = {answer.observed for answer in answers if answer.wrong}
     return (a for a in answers if not a.wrong and a.observed in kinds - wrong)
 
 
 def touches(answer: Answer, file: str, around: Place | None) -> bool:
-    """Whether an answer is about a file, and about the loop `around` a finding in it where that is known."""
+    """Whether an answer is about a file, and about the loop `around` a finding in it if that is known."""
     if around is None:
         return any(spot[0] == file for spot in answer.spots)
     return any(

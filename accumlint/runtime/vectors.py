@@ -1,4 +1,4 @@
-"""Arithmetic on sampled gradients."""
+"""Vector arithmetic for sampled gradients."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def norm(vector: Vector) -> float:
 
 
 def is_nothing(vector: Vector | None) -> bool:
-    """True for a gradient that is not there, or zero in all its elements."""
+    """True for a gradient that is absent or zero."""
     return vector is None or not any(vector)
 
 
@@ -31,13 +31,13 @@ def minus(one: Vector, other: Vector) -> Vector:
 
 
 def distance(one: Vector, other: Vector) -> float:
-    """How far two vectors are apart, relative to the longer one; 0 for two zeros."""
+    """The distance of two vectors, relative to the longer one; 0 for two zeros."""
     largest = max(norm(one), norm(other))
     return norm(minus(one, other)) / largest if largest else 0.0
 
 
 def fit(one: Vector, other: Vector) -> tuple[float, float]:
-    """The factor by which `other` comes closest to `one`, and how far they are apart then, relative to `one`."""
+    """The factor by which `other` is closest to `one`, and the remaining distance, relative to `one`."""
     square = sum(b * b for b in other)
     length = norm(one)
     if not square or not length:
@@ -48,5 +48,5 @@ def fit(one: Vector, other: Vector) -> tuple[float, float]:
 
 
 def spread(vectors: Sequence[Vector]) -> float:
-    """The largest distance of one vector from the first."""
+    """The largest distance of a vector from the first."""
     return max((distance(vector, vectors[0]) for vector in vectors[1:]), default=0.0)

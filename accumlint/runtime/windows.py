@@ -1,4 +1,4 @@
-"""The windows of an optimizer's story, with the weight of each target in what was applied."""
+"""The windows of an optimizer, with the weight of each target in the applied gradients."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from itertools import pairwise
 from statistics import median
 
 from accumlint.common.frozen import frozen
-from accumlint.runtime.ledger import Held, Microbatch, Moment, Story
+from accumlint.runtime.ledger import Factors, History, Microbatch, Moment
 from accumlint.runtime.records import Event, Record
 
 
 @frozen
 class Share:
-    """What one loss of one micro-batch has in an update: `mass` over all its targets, `least` to `most` for one."""
+    """The weight of a micro-batch's loss in an update: `mass` over all its targets, `least` to `most` for one."""
 
     microbatch: Microbatch
     loss: Event
@@ -33,14 +33,14 @@ class Share:
 
 @frozen
 class Window:
-    """What one step applied. `own` are the backwards of the first rank in it, `size` those from the most usual line.
+    """The contents of one step. `backwards` are those of the first rank, `size` counts those from the main call path.
 
-    `shares` holds the losses by the place where they are computed, those of all ranks; empty where a backward's
-    losses are not known. `partial` says that it ended at the end of an epoch.
+    `shares` are the losses of all ranks by place; empty where the losses of a backward are unknown. `crosses`: the
+    window contains micro-batches of the previous epoch.
     """
 
     step: Moment
-    own: tuple[int, ...]
+    backwards: tuple[int, ...]
     size: int
     shares: Mapping[str, tuple[Share, ...]]
     known: bool
@@ -48,7 +48,7 @@ class Window:
 
     @property
     def total(self) -> float:
-        """The weights of all targets together, of the loss with the largest ones."""
+        """The total weight of all targets, of the loss with the largest one."""
         return max(self.totals.values(), key=abs, default=0.0)
 
     @property
@@ -57,8 +57,8 @@ class Window:
 
     @property
     def is_mixed(self) -> bool:
-        """Whether some micro-batches' gradients were multiplied after their backward and others were not."""
-        factors = [abs(factor) for factor in self.step.held[0].values()]
+        """Whether the gradients of some micro-batches were multiplied after their backward."""
+        factors = [abs(factor) for factor in self.step.factors[0].values()]
         return max(factors, default=1.0) > 1.02 * min(factors, default=1.0)
 
     @property
@@ -70,9 +70,9 @@ class Window:
 
 @frozen
 class Windows:
-    """The windows of an optimizer; `usual` is the number of micro-batches of most of them, 0 without any."""
+    """The windows of an optimizer; `usual` is the most frequent size, 0 without windows."""
 
-    story: Story
+    history: History
     records: Mapping[int, Record]
     windows: tuple[Window, ...]
     usual: int
@@ -80,33 +80,33 @@ class Windows:
 
     @property
     def steady(self) -> list[Window]:
-        """The windows of the usual size that are known."""
+        """The known windows of the usual size."""
         return [w for w in self.windows if w.known and w.size == self.usual and not w.step.again]
 
     @property
     def weighed(self) -> list[Window]:
-        """Those of which the weights of targets are known."""
+        """The steady windows with known target weights."""
         return [w for w in self.steady if w.shares]
 
     @property
     def total(self) -> float:
-        """The median over windows of what the weights of all targets add up to."""
+        """The median total weight of all targets over windows."""
         return median(w.total for w in self.weighed) if self.weighed else 0.0
 
     @property
     def total_of_all(self) -> float:
-        """The same for all losses together."""
+        """The same over all losses."""
         return median(sum(w.totals.values()) for w in self.weighed) if self.weighed else 0.0
 
     @property
     def averages_weights(self) -> bool:
-        """Whether the ranks' weights went apart and were made equal again, as local SGD does."""
-        apart = [w.step.drift > 0 for w in self.windows]
-        return any(before and not after for before, after in pairwise(apart))
+        """Whether the ranks' weights diverged and were averaged again, as in local SGD."""
+        differ = [w.step.drift > 0 for w in self.windows]
+        return any(before and not after for before, after in pairwise(differ))
 
     @property
     def first(self) -> Record:
-        return self.records[self.story.ranks[0]]
+        return self.records[self.history.ranks[0]]
 
     def backward(self, number: int) -> Event:
         """A backward of the first rank."""
@@ -114,33 +114,35 @@ class Windows:
 
     @property
     def world(self) -> int:
-        return self.story.world
+        return self.history.world
 
 
-def windows(story: Story, records: Sequence[Record]) -> Windows:
-    """The windows that an optimizer's steps closed."""
+def windows(history: History, records: Sequence[Record]) -> Windows:
+    """The windows of an optimizer's steps."""
     by_rank = {record.rank: record for record in records}
-    first = by_rank[story.ranks[0]]
+    first = by_rank[history.ranks[0]]
     found: list[Window] = []
     crosses = False
-    for moment in story.moments:
+    for moment in history.moments:
         if moment.kind == "epoch":
             crosses = bool(moment.waiting)
         elif moment.kind in ("clear", "gone"):
             crosses = False
         elif moment.kind == "step":
-            own = tuple(sorted(n for r, n in moment.held[0] if r == first.rank))
-            keys = Counter(first.backwards[n]["key"] for n in own if n in first.backwards)
+            backwards = tuple(sorted(n for r, n in moment.factors[0] if r == first.rank))
+            keys = Counter(first.backwards[n]["key"] for n in backwards if n in first.backwards)
             size = max(keys.values(), default=0)
-            shares = _shares(moment.held[0], by_rank)
-            found.append(Window(moment, own, size, shares, moment.known, crosses))
+            shares = _shares(moment.factors[0], by_rank)
+            found.append(Window(moment, backwards, size, shares, moment.known, crosses))
             crosses = False
     usual = _usual([w.size for w in found if w.size])
-    every = Counter(first.backwards[n]["key"] for w in found for n in w.own if n in first.backwards)
+    every = Counter(
+        first.backwards[n]["key"] for w in found for n in w.backwards if n in first.backwards
+    )
     if not every:
-        every = Counter(moment.event["key"] for moment in story.of("backward"))
+        every = Counter(moment.event["key"] for moment in history.of("backward"))
     main = every.most_common(1)[0][0] if every else ""
-    return Windows(story, by_rank, tuple(found), usual, main)
+    return Windows(history, by_rank, tuple(found), usual, main)
 
 
 def _usual(sizes: Sequence[int]) -> int:
@@ -149,10 +151,10 @@ def _usual(sizes: Sequence[int]) -> int:
     return max(counts, key=lambda size: (counts[size], size), default=0)
 
 
-def _shares(held: Held, records: Mapping[int, Record]) -> dict[str, tuple[Share, ...]]:
-    """The weights of the losses in an update; nothing where those of a micro-batch are not known."""
+def _shares(factors: Factors, records: Mapping[int, Record]) -> dict[str, tuple[Share, ...]]:
+    """The weights of the losses in an update; empty where a micro-batch's losses are unknown."""
     found: dict[str, list[Share]] = {}
-    for (rank, number), factor in held.items():
+    for (rank, number), factor in factors.items():
         event = records[rank].backwards.get(number) if rank in records else None
         if event is None or not event["losses"]:
             return {}
@@ -170,7 +172,7 @@ def _share(microbatch: Microbatch, loss: Event, factor: float) -> Share | None:
     targets = float(loss["targets"])
     coefficient = factor * float(loss["coefficient"])
     if loss["loss"] == "mean":
-        # A loss of the user's own may be the negative of a mean.
+        # A user's loss may be the negative of a mean.
         coefficient = abs(coefficient)
     if not targets:
         return None

@@ -25,7 +25,7 @@ from accumlint.registry import packs
 
 if TYPE_CHECKING:
     from accumlint.confirming import launch
-    from accumlint.confirming.pipeline import Asked, Batch
+    from accumlint.confirming.pipeline import Batch, Request
     from accumlint.confirming.plan import Plan
     from accumlint.confirming.result import Confirmation
     from accumlint.confirming.user_script import Script
@@ -149,7 +149,7 @@ def command(context: click.Context, **given: Any) -> int:
 
 def _confirm(given: _Options, script: Script | None) -> int:
     from accumlint.confirming import launch, pipeline, sandbox, user_script
-    from accumlint.confirming.passes import STEPS, Wish
+    from accumlint.confirming.passes import STEPS, Overrides
     from accumlint.confirming.reports import html_report
 
     _require(given)
@@ -160,7 +160,7 @@ def _confirm(given: _Options, script: Script | None) -> int:
     asked = list(_asked(places, chosen, given.fixed_file))
     options.here(chosen)
     packs.require(typed(chosen))
-    wish = Wish(given.ranks, given.steps or STEPS, given.windows)
+    wish = Overrides(given.ranks, given.steps or STEPS, given.windows)
     plans, problems = pipeline.gathered(asked, wish, given.fixed)
     for problem in problems:
         output.tell(problem)
@@ -296,13 +296,13 @@ def _told_of(plan: Plan) -> None:
         )
 
 
-def _asked(places: Iterable[str], chosen: Options, after: Path | None) -> Iterator[Asked]:
+def _asked(places: Iterable[str], chosen: Options, after: Path | None) -> Iterator[Request]:
     """The files that a command names, with their lines.
 
     Raises:
         Misuse: for a place that cannot be read.
     """
-    from accumlint.confirming.pipeline import Asked
+    from accumlint.confirming.pipeline import Request
 
     by_file: dict[str, set[int]] = {}
     for place in places:
@@ -318,7 +318,7 @@ def _asked(places: Iterable[str], chosen: Options, after: Path | None) -> Iterat
             raise Misuse(f"{problem.path}: {problem.message}")
         for target in targets:
             if not target.is_notebook:
-                yield Asked(target, frozenset(lines), text)
+                yield Request(target, frozenset(lines), text)
             elif target.shown == path:
                 raise Misuse(f"{path}: notebooks are not run; save this one as a script")
             else:

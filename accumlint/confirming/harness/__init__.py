@@ -1,1 +1,1 @@
-"""What runs in the processes that `confirm` starts: the only part of accumlint that imports torch."""
+"""Code that runs in the worker processes of `confirm`: the only part of accumlint that imports torch."""

@@ -1,7 +1,5 @@
-"""Packages that are not here, or had better not run: modules made of stubs."""
+"""Import hooks that replace absent, network-bound or reporting packages by modules of stubs."""
 # pyright: reportPrivateUsage=false
-# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false, reportUnknownVariableType=false
-# pyright: reportUnknownParameterType=false, reportUnknownLambdaType=false, reportMissingTypeArgument=false
 
 from __future__ import annotations
 
@@ -23,15 +21,15 @@ from accumlint.confirming.harness.fakes.accelerators import Unbound, unimportabl
 from accumlint.confirming.harness.fakes.stub import Stub
 from accumlint.confirming.harness.source_files import OURS, is_of_project
 
-# Packages that report, download or need a service: always stood in for.
+# Packages that report, download or need a service: always replaced.
 ABSENT = {
     "wandb", "tensorboard", "tensorboardX", "mlflow", "comet_ml", "neptune", "clearml", "swanlab", "aim",
     "datasets", "evaluate", "huggingface_hub", "hydra", "omegaconf", "boto3", "google", "modal", "ray", "gradio",
     "matplotlib", "tqdm", "rich", "torchvision", "torchaudio",
 }  # fmt: skip
-# What of torch's only reports.
+# The part of torch that only reports.
 _TENSORBOARD = "torch.utils.tensorboard"
-# What torch had once, and much code still takes from it.
+# Modules that older versions of torch had and much code still imports.
 _REMOVED: dict[str, dict[str, Any]] = {
     "torch._six": {
         "inf": math.inf, "nan": math.nan, "string_classes": (str, bytes), "int_classes": int,
@@ -43,23 +41,23 @@ DRIVERS = {"accelerate", "lightning", "lightning_fabric", "pytorch_lightning"}
 
 
 class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Packages that are not here, or had better not run, are modules made of stubs."""
+    """A meta-path finder that serves stub modules for packages that are absent or must not run."""
 
     def __init__(self, binding: Binding, sharding: dict[str, Any]) -> None:
         self.binding = binding
         self.sharding = sharding
-        self.promised = binding.promised = framework_contracts.names(binding)
+        self.contracts = binding.contracts = framework_contracts.names(binding)
         self.made: list[str] = []
-        # Parts that packages of other versions have.
+        # Submodules that the installed version of a package lacks.
         self.partly: set[str] = set()
-        self.last = _Last(self)
+        self.fallback = _Fallback(self)
 
     def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> Any:
         top = fullname.split(".")[0]
-        absent = top in ABSENT or top in self.binding.way.driven or fullname == _TENSORBOARD
+        absent = top in ABSENT or top in self.binding.config.driven or fullname == _TENSORBOARD
         if absent and fullname not in sys.modules:
             return self.spec(fullname)
-        if fullname in fsdp.MODULES and _asked_by_the_user(self.binding.recorder.settings.file):
+        if fullname in fsdp.MODULES and _imported_by_user(self.binding.recorder.settings.file):
             return self.spec(fullname)
         return None
 
@@ -69,34 +67,34 @@ class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> types.ModuleType:
         self.made.append(spec.name)
         if spec.name in fsdp.MODULES:
-            self.binding.tell(spec.name, "FSDP's contract on whole parameters")
+            self.binding.note_fake(spec.name, "FSDP's contract on whole parameters")
             stub = self.binding.stub
             return fsdp.module(spec.name, self.sharding, lambda name: stub(f"{spec.name}.{name}"))
         top = spec.name.split(".")[0]
         module = _StubModule(spec.name, self.binding)
         if spec.name in self.partly:
-            self.binding.tell(spec.name, "a fake, since this version has none")
+            self.binding.note_fake(spec.name, "a fake, since this version has none")
             module.__dict__.update(_REMOVED.get(spec.name, {}))
         elif top in framework_contracts.PACKAGES:
-            self.binding.tell(top, "what it promises about the gradient")
-            module.__dict__.update(self.promised)
-        elif _asked_by_the_user(self.binding.recorder.settings.file):
-            self.binding.tell(top, "a package made of stubs")
+            self.binding.note_fake(top, "what it promises about the gradient")
+            module.__dict__.update(self.contracts)
+        elif _imported_by_user(self.binding.recorder.settings.file):
+            self.binding.note_fake(top, "a package made of stubs")
         return module
 
     def exec_module(self, module: types.ModuleType) -> None:
         pass
 
     def remove(self) -> None:
-        for finder in (self, self.last):
+        for finder in (self, self.fallback):
             if finder in sys.meta_path:
                 sys.meta_path.remove(finder)
         for name in self.made:
             sys.modules.pop(name, None)
 
 
-class _Last(importlib.abc.MetaPathFinder):
-    """Asked when nobody else has a package: then it is absent. A real package's missing part is not made up."""
+class _Fallback(importlib.abc.MetaPathFinder):
+    """The last finder: serves packages that no other has. A missing submodule of a real package stays missing."""
 
     def __init__(self, finder: Finder) -> None:
         self.finder = finder
@@ -107,10 +105,10 @@ class _Last(importlib.abc.MetaPathFinder):
         partly = "." in fullname and not isinstance(parent, _StubModule)
         if partly and _is_expected_to_fail() and fullname not in _REMOVED:
             return None
-        if not _asked_by_the_user(self.finder.binding.recorder.settings.file):
+        if not _imported_by_user(self.finder.binding.recorder.settings.file):
             return None
         if partly and top in DRIVERS:
-            # It is here; of a name that its version lacks, `importing` makes a fake.
+            # The package is installed; `importing` makes a fake for a name that its version lacks.
             return None
         if partly:
             self.finder.partly.add(fullname)
@@ -120,7 +118,7 @@ class _Last(importlib.abc.MetaPathFinder):
 
 
 def _importer() -> types.FrameType | None:
-    """What asks for an import: the nearest frame that is neither Python's importing nor accumlint's."""
+    """The frame that requests an import: the nearest one that is neither importlib's nor accumlint's."""
     frame = sys._getframe(2)
     while frame is not None and frame.f_code.co_filename.startswith(("<frozen importlib", OURS)):
         frame = frame.f_back
@@ -128,7 +126,7 @@ def _importer() -> types.FrameType | None:
 
 
 def _is_expected_to_fail() -> bool:
-    """True where an import is tried, as between versions of a package, or is not the project's."""
+    """True where an import is in a try block, as between versions of a package, or is not the project's."""
     frame = _importer()
     if frame is None or not is_of_project(frame.f_code.co_filename):
         return True
@@ -137,7 +135,7 @@ def _is_expected_to_fail() -> bool:
 
 @lru_cache(maxsize=256)
 def _tries(file: str) -> tuple[range, ...]:
-    """The lines of a file in which what fails is caught."""
+    """The line ranges of a file whose exceptions a handler catches."""
     try:
         tree = ast.parse("".join(linecache.getlines(file)))
     except SyntaxError:
@@ -149,13 +147,13 @@ def _tries(file: str) -> tuple[range, ...]:
     )
 
 
-def _asked_by_the_user(file: str) -> bool:
-    """True when the import was written in the user's file or in the project around it."""
+def _imported_by_user(file: str) -> bool:
+    """True when the import is written in the user's file or in another file of its project."""
     frame = _importer()
     if frame is None:
         return False
     name = frame.f_code.co_filename
-    # In a framework's own repository, it looks for packages that it can do without.
+    # A framework that is checked out as the project imports its optional dependencies.
     package = str(frame.f_globals.get("__name__", "")).partition(".")[0]
     return name == file or (is_of_project(name) and package not in DRIVERS)
 
@@ -175,8 +173,8 @@ class _StubModule(types.ModuleType):
                 it if iterable is None else iterable
             )
         text = f"{self.__name__}.{name}"
-        given = next((one for one in (name, text) if one in binding.given), None)
-        return Stub(text, binding.answers) if given is None else binding.take(given)
+        provided = next((one for one in (name, text) if one in binding.provided), None)
+        return Stub(text, binding.answers) if provided is None else binding.take(provided)
 
 
 class Progress:

@@ -1,11 +1,9 @@
-"""Binds the names of a user's source to fakes while it runs: what the rewritten source calls.
+"""Runtime of the rewritten source: choices, failures and loops of a user's source while it runs on fakes.
 
-How values enter names is told in `entering`; here are choices, failures and loops.
+Values that enter names are handled in `value_entry`.
 """
-# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false, reportUnknownVariableType=false
-# pyright: reportUnknownParameterType=false, reportUnknownLambdaType=false
 # pyright: reportPrivateUsage=false
-# torch's own annotations are partial; a stub's own attributes must not look like what it stands for.
+# Private attributes of a stub stay out of the way of the user's names.
 
 from __future__ import annotations
 
@@ -27,70 +25,70 @@ from accumlint.confirming.harness.fakes.batches import Batch
 from accumlint.confirming.harness.fakes.loaders import Loader
 from accumlint.confirming.harness.fakes.name_words import COMPUTING, DATA, evaluates
 from accumlint.confirming.harness.fakes.networks import Criterion, regression
-from accumlint.confirming.harness.fakes.steps_number import tells_window
-from accumlint.confirming.harness.fakes.stub import UNKNOWN, Stub
+from accumlint.confirming.harness.fakes.steps_number import passes_steps
+from accumlint.confirming.harness.fakes.stub import Stub
 from accumlint.confirming.harness.fakes.usual_settings import LOSS_LIKE
 from accumlint.confirming.harness.isolation.audit_hooks import Forbidden
 from accumlint.confirming.harness.recording.torch_hooks import replaced
 from accumlint.confirming.harness.rewriting.slicing import Pattern, flat
-from accumlint.confirming.harness.setup_objects import Kept
+from accumlint.confirming.harness.setup_objects import ProvidedAttribute
 from accumlint.confirming.harness.source_files import is_of_project
-from accumlint.confirming.harness.value_entry import Entering
+from accumlint.confirming.harness.value_entry import ValueEntry
 from accumlint.confirming.harness.value_inspection import (
-    has_base_elsewhere,
-    holds_batch,
+    contains_batch,
+    has_project_base,
     is_misuse,
     make_module,
-    may_mend,
+    may_change_gradients,
 )
 from accumlint.reading import names
 
-# The name of a class, which is not the thing that is made of it.
+# The name of a class, as opposed to an instance of it.
 _CLASS = re.compile(r"^_*[A-Z]\w*[a-z]")
-# A loop that prepares something goes on for no longer.
+# The most iterations of a loop that does not train.
 _MOST_ROUNDS = 2000
 
 
-class Binding(Entering):
-    """What a rewritten source calls while it runs: values enter names through it, and so do loops and failures."""
+class Binding(ValueEntry):
+    """The object that rewritten code calls as `__accumlint__`: binds names to fakes, handles loops and failures."""
 
     def word(self, value: Any, text: str) -> Any:
-        """What is compared with words: a name from the settings, and not the thing of that name."""
+        """An operand of a comparison with strings: a model or optimizer under that name is read as a setting."""
         return self.stub(text) if isinstance(value, nn.Module | torch.optim.Optimizer) else value
 
     def entry(self, table: Any, key: Any) -> Any:
-        """What a table of the user's holds under a key; where a setting that nobody knows is to choose, the first."""
+        """`table[key]`; the first entry where the key is an unknown setting."""
         if not isinstance(key, Stub) or type(table) is not dict or key in table:
             return table[key]
         if not table:
             return self.stub(key._text)
         first = next(iter(table))
-        self.tell(key._text, repr(first))
+        self.note_fake(key._text, repr(first))
         return table[first]
 
     def option(self, table: Any, key: str, text: str) -> Any:
-        """A setting of a table of settings; one that nobody here has put there is told by its name."""
+        """`table[key]` of a table of settings; a missing one is chosen by its name."""
         if not isinstance(table, Mapping) or key in table:
             return table[key]
         return self.known(text)
 
     def reached(self, value: Any, ahead: int) -> Any:
-        """A count that nobody keeps here: how many micro-batches there have been, less those that the guard adds."""
+        """A step counter in a window's guard: an unknown one is the number of fetched micro-batches, less `ahead`."""
         return max(self.data.fetched - ahead, 0) if isinstance(value, Stub) else value
 
     def written(self, size: float) -> float:
-        """The size of a window that the source writes as a number: one where nothing is to accumulate."""
+        """The literal window size of the source: 1 in passes without accumulation."""
         return 1 if self.steps_ == 1 else size
 
     def missing(self, bound: Pattern, failure: Exception) -> Any:
         """Fakes for the names of a statement that failed.
 
-        What is refused before training begins is a failure like any other, since it has not happened and a verdict
-        rests on the windows; so is what evaluates. Once training has begun, or where a module of the project is lost
-        to it with everything in it, going on would measure another loop.
+        What the sandbox refuses before training or during evaluation is a failure like any other. Once training has
+        begun, or where the import of a project module fails with it, the refusal ends the run: going on would measure
+        another loop.
         """
         if isinstance(failure.__cause__, StopIteration):
-            # A generator's own way to say that data has come to its end.
+            # A generator that raises StopIteration ends its data.
             raise failure.__cause__
         if isinstance(failure, Unbound | StopIteration | torch.cuda.OutOfMemoryError):
             raise failure
@@ -99,46 +97,48 @@ class Binding(Entering):
         frame = sys._getframe(1)
         self.failures.note(failure, frame.f_lineno, flat(bound))
         owner = frame.f_locals.get("self")
-        if isinstance(owner, torch.optim.Optimizer) and may_mend(type(owner)):
+        if isinstance(owner, torch.optim.Optimizer) and may_change_gradients(type(owner)):
             name = f"{type(owner).__name__}.{frame.f_code.co_name}"
-            self.recorder.notes.handed.append(name)
-        if isinstance(bound, str) and bound in self.given:
+            self.recorder.notes.opaque_calls.append(name)
+        if isinstance(bound, str) and bound in self.provided:
             return self.take(bound)
-        if self.way.lenient:
-            return self._made_up(bound, failure)
-        # A loss is never made up; what would give one and could not be made is the usual one.
+        if self.config.lenient:
+            return self._fake_after_failure(bound, failure)
+        # A loss is not faked; a callable that computes one and could not be built becomes the usual criterion.
         if isinstance(bound, str) and COMPUTING.search(bound.rpartition(".")[2]):
-            return self.thing("criterion", bound)
+            return self.fake_for("criterion", bound)
         if any(LOSS_LIKE.search(n.lower()) for n in flat(bound)):
             raise failure
         return self._missing(bound)
 
     def unmade(self, bound: Pattern, failure: Exception) -> Any:
-        """Fakes for things and numbers that could not be made, as long as nothing has been done with others."""
+        """Fakes for models and numbers that could not be built, as long as training has not begun."""
         if self.data.last is not None or self.data.backwards:
             raise failure
         return self.missing(bound, failure)
 
-    def _made_up(self, bound: Pattern, failure: Exception) -> Any:
-        """As `_missing`, where the loss may be another one; what misuses a scaler or an optimizer raises for good."""
+    def _fake_after_failure(self, bound: Pattern, failure: Exception) -> Any:
+        """As `_missing`, where a substitute loss is allowed; misuse of a scaler or an optimizer is always raised."""
         if is_misuse(failure):
             raise failure
-        if self.way.exact and (self._elsewhere(failure) or any(map(callable, self.given.values()))):
-            # What another file computes may know the window, that of a set-up file included, however it fails.
+        if self.config.exact and (
+            self._raised_in_project(failure) or any(map(callable, self.provided.values()))
+        ):
+            # Project code or a provided function may depend on the window size, however it fails.
             return self._missing(bound)
         if isinstance(bound, str) and LOSS_LIKE.search(bound.lower()):
-            found = self.own_loss()
+            found = self.substitute_loss()
             if found is not None:
                 return found
         return self._missing(bound, failed=True)
 
     def allowed(self, test: Callable[[], Any], refusing: bool) -> bool:
-        """A guard of which one side, `refusing`, gives up: settings that nobody knows do not lead there."""
-        before = len(self.asked)
+        """A guard of which one side, `refusing`, raises or returns: unknown settings do not lead there."""
+        before = len(self.queried)
         found = bool(test())
         if found != refusing:
             return found
-        for text in dict.fromkeys(self.asked[before:]):
+        for text in dict.fromkeys(self.queried[before:]):
             known = self.choices.get(text)
             self.choices[text] = "false" if self.choice(text) else "true"
             if bool(test()) != refusing:
@@ -146,7 +146,7 @@ class Binding(Entering):
             self.choices.pop(text)
             if known is not None:
                 self.choices[text] = known
-        # What refuses to run without a GPU, or without a file, is run without.
+        # A loop that refuses to run without a GPU or a file is run without.
         with (
             mock.patch.object(torch.cuda, "is_available", return_value=True),
             mock.patch.object(os.path, "exists", return_value=True),
@@ -161,25 +161,22 @@ class Binding(Entering):
         first: Callable[[], Any],
         others: Callable[[], Any],
     ) -> Any:
-        """The first of several words that something is compared with: it is this one where nobody knows which."""
+        """The first of several words in a chain of comparisons: it is the match where the compared value is unknown."""
         found = first()
         if found or not isinstance(compared(), Stub) or others():
             return found
-        self.tell(text, "the first word that it is compared with")
+        self.note_fake(text, "the first word that it is compared with")
         return True
 
     def unknown(self, text: str, failure: Exception) -> bool:
-        """What a guard that failed is taken for."""
+        """The value of a guard that raised."""
         self.missing((), failure)
         return self.choice(text)
 
     def absent(
         self, bound: tuple[str, ...], failure: Exception, called: tuple[str, ...] = ()
     ) -> Any:
-        """Fakes for what could not be imported or defined: a class is not the thing that is made of it.
-
-        What the source calls is no data and no setting, whatever its name.
-        """
+        """Fakes for names that failed to be imported or defined; those that the source calls are functions."""
         self.missing((), failure)
         return tuple(self._absent(name, name in called) for name in bound)
 
@@ -192,7 +189,7 @@ class Binding(Entering):
         return found if callable(found) else self.stub(name)
 
     def either(self, name: str, now: Callable[[], Any], failure: Exception | None) -> Any:
-        """What a name means after the block that binds it has failed: what it got, or else a fake."""
+        """The value of a name after the block that binds it has failed: its binding if there is one, else a fake."""
         try:
             return now()
         except NameError:
@@ -200,24 +197,24 @@ class Binding(Entering):
                 self.failures.bind(failure, name)
             return self._missing(name)
 
-    def _in_other_files(self, failure: Exception) -> list[traceback.FrameSummary]:
-        """Where a failure has come through other files."""
+    def _foreign_frames(self, failure: Exception) -> list[traceback.FrameSummary]:
+        """The frames of a failure that are in other files."""
         frames = traceback.extract_tb(failure.__traceback__)
         return [f for f in frames if f.filename != self.recorder.settings.file]
 
     def _ends_the_run(self, failure: Exception) -> bool:
-        """True where a failure ends the import of another file, or comes in training and not as another evaluates."""
-        functions = [f.name for f in self._in_other_files(failure)]
+        """True where a failure ends the import of another file, or occurs in training and outside of evaluation."""
+        functions = [f.name for f in self._foreign_frames(failure)]
         return "<module>" in functions or bool(self.data.fetched and not evaluates(functions))
 
-    def _elsewhere(self, failure: Exception) -> bool:
-        """True where a failure comes from another file of the project."""
-        return any(is_of_project(f.filename) for f in self._in_other_files(failure))
+    def _raised_in_project(self, failure: Exception) -> bool:
+        """True where a failure occurred in another file of the project."""
+        return any(is_of_project(f.filename) for f in self._foreign_frames(failure))
 
     def iterate(
         self, iterable: Any, text: str, bound: Pattern, trains: bool = False
     ) -> Iterator[Any]:
-        """What a loop goes through, and whether something is trained in it; of unknown optimizers, one."""
+        """Iterates as the loop does; `trains` where the body trains. An unknown iterable of optimizers has one."""
         if isinstance(iterable, Stub):
             inner = self.value(iterable._text)
             if isinstance(inner, Loader):
@@ -237,14 +234,14 @@ class Binding(Entering):
         pieces, before = self.data.pieces, self.recorder.epoch
         for item in iterable:
             self.turn(True)
-            # What is only evaluated ends no epoch.
-            if not epoch and holds_batch(item) and torch.is_grad_enabled():
+            # Iterations without gradients are evaluation and end no epoch.
+            if not epoch and contains_batch(item) and torch.is_grad_enabled():
                 epoch = True
                 self.recorder.epoch += 1
             if isinstance(item, Batch):
                 item.use()
             yield item
-            # A batch's rows may come in whatever the loop has made of them.
+            # The loop may cut a batch into pieces under any name.
             if trains and self.data.pieces > pieces and self.recorder.epoch == before:
                 epoch = True
                 self.recorder.epoch += 1
@@ -254,7 +251,7 @@ class Binding(Entering):
             self.recorder.note("epoch")
 
     def turn(self, value: Any) -> Any:
-        """Called when a loop begins a round: ends a pass that has seen enough, or that goes nowhere."""
+        """Called at each loop iteration: ends a pass that is complete or makes no progress."""
         self.recorder.turn()
         self.turns += 1
         if self.turns > 20_000:
@@ -262,30 +259,25 @@ class Binding(Entering):
         return value
 
     def idle(self, value: Any, line: int) -> Any:
-        """As `turn`, for a loop in which nothing is trained: one that would not end fails."""
+        """As `turn`, for a loop without training: an endless one raises."""
         rounds = self.rounds.get(line, 0) + 1 if value else 0
         self.rounds[line] = rounds
         if rounds > _MOST_ROUNDS:
-            # Nor will it where it begins again.
+            # Nor would it end when it is restarted.
             self.rounds[line] = _MOST_ROUNDS
             raise RuntimeError("this loop does not end with fakes")
         return value
 
     def start(self, first: Any, last: Any) -> Any:
-        """Where a range of settings begins: one that would be empty, at 0."""
+        """The start of a range over settings: 0 where the range would be empty."""
         return 0 if isinstance(first, int) and isinstance(last, int) and first >= last else first
 
     def settings(self, owner: Any) -> Any:
-        """What `vars` gives: of settings that nobody knows, something that has them all."""
+        """`vars(owner)`; an unknown object has every setting."""
         return owner if isinstance(owner, Stub) else vars(owner)
 
-    def argument(self, name: str) -> Any:
-        """What a library would call a function with."""
-        found = self.value(name)
-        return self.stub(name) if found is UNKNOWN else found
-
     def without(self, mapping: Any, names_: tuple[str, ...]) -> Any:
-        """What `**mapping` gives beside keywords of these names; settings are no number, whatever their name."""
+        """The mapping of `**mapping` without explicit keywords; a number under that name is a settings object."""
         mapping = self.stub("args") if isinstance(mapping, int | float) else mapping
         if isinstance(mapping, torch.Tensor):
             mapping = self.data.now()
@@ -294,63 +286,67 @@ class Binding(Entering):
         return {k: v for k, v in mapping.use().items() if k not in names_}
 
     def moved(self, whole: Any, parts: Callable[[], Any]) -> Any:
-        """What becomes of all parts of a whole that are moved elsewhere: of a micro-batch, itself."""
+        """A batch whose parts are moved to another device: a faked micro-batch stays itself."""
         return whole.use() if isinstance(whole, Batch) else parts()
 
     def casting(self, made: Callable[[], Any]) -> Any:
-        """An autocast, or nothing where its settings could not be read."""
+        """An autocast context, or a null context where its settings fail."""
         try:
             return made()
         except Exception:  # noqa: BLE001 (the user's settings may raise anything)
             return nullcontext()
 
     def lasts(self, value: Any, count: Any, bound: Any) -> Any:
-        """Whether a training loop goes on, by its test: as long as it is wanted, where its bound is unknown."""
+        """The test of a training loop: true where the bound or the counter is unknown."""
         return value or isinstance(count, Stub) or isinstance(bound, Stub)
 
     def clipping(self, text: str, clip: Callable[[], Any]) -> Any:
-        """A clip of the user's own, by the text of what is called: in its place, torch's, at the run's threshold."""
+        """A clipping function of the project: torch's clipping replaces it, at the threshold of the run."""
         result, clips = replaced(self.recorder, clip)
         if clips:
-            self.tell(text, "torch's own clipping")
+            self.note_fake(text, "torch's own clipping")
         return result
 
-    def open_loss(self, name: str, owner: Any, *given: Any) -> Any:
-        """What a method of an object gives that subclasses are to write: a loss of the network that it has, or is."""
+    def open_loss(self, name: str, owner: Any, *arguments: Any) -> Any:
+        """The loss of an abstract method: the usual loss of the network that its object holds, or is."""
         text = f"{type(owner).__name__}.{name}"
-        self.tell(text, "a loss of its network's, since subclasses write it")
-        if tells_window(given, {}):
-            self.told(text)
-        batch = next((one for one in given if isinstance(one, Batch)), None) or self.data.now()
+        self.note_fake(text, "a loss of its network's, since subclasses write it")
+        if passes_steps(arguments, {}):
+            self.note_window_aware(text)
+        batch = next((one for one in arguments if isinstance(one, Batch)), None) or self.data.now()
         if isinstance(owner, nn.Module):
             return regression(owner, batch.use())
-        held = [v for v in vars(owner).values() if isinstance(v, nn.Module)]
-        held += [v for name in self.kept if isinstance(v := self.given[name], nn.Module)]
-        found = held[0] if held else self.value("self.model")
+        modules = [v for v in vars(owner).values() if isinstance(v, nn.Module)]
+        modules += [
+            v
+            for name in self.provided_attributes
+            if isinstance(v := self.provided[name], nn.Module)
+        ]
+        found = modules[0] if modules else self.value("self.model")
         if isinstance(found, nn.ModuleDict | nn.ModuleList):
-            # Which of them is called, and with what, subclasses know.
+            # Only subclasses know which of them is called, and with what.
             return regression(found, batch.use())
         return Criterion(self.data)(found(batch.use()), batch.labels)
 
     def averaged(self) -> None:
-        """The running average of the weights is about to move."""
+        """Called before the running average of the weights is updated."""
         self.recorder.note("average")
 
     def defined(self, cls: type) -> type:
-        """A class of the user's, whose objects have what a set-up file gives under `self`."""
+        """A class of the project; its objects get the attributes that a set-up file provides under `self`."""
         make_module(cls)
         if getattr(cls, "__abstractmethods__", None):
-            # What subclasses are to write does not keep the rest from running.
+            # Unimplemented abstract methods must not prevent instantiation.
             setattr(cls, "__abstractmethods__", frozenset())  # noqa: B010 (pyright knows no such attribute)
-        if has_base_elsewhere(cls):
-            # What that base gives an object is not on the way that is run.
+        if has_project_base(cls):
+            # The project's base class may not run, so its attributes are chosen by name.
             self.complete(cls)
-        for name in self.kept:
+        for name in self.provided_attributes:
             owner, _, attribute = name.rpartition(".")
             if owner == "self":
-                setattr(cls, attribute, Kept(self.take(name)))
+                setattr(cls, attribute, ProvidedAttribute(self.take(name)))
         return cls
 
     def made(self, name: str, function: Any) -> None:
-        """A function has been defined; the run may have to call it."""
+        """Registers a function that has been defined, since the run may have to call it."""
         self.functions[name] = function

@@ -1,6 +1,4 @@
-"""The calls that the run makes itself: functions with fakes for their parameters, objects of the user's classes."""
-# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false, reportUnknownVariableType=false
-# torch's own annotations are partial.
+"""Calls that the harness makes: functions with fakes for their parameters, instances of the project's classes."""
 
 from __future__ import annotations
 
@@ -19,18 +17,18 @@ from accumlint.confirming.harness.fakes.usual_settings import CLASSES, VOCABULAR
 from accumlint.reading import names
 
 _CONFIGURATION = re.compile(r"^(\w+_)?(args|config|cfg|hparams|options|opts)$")
-# What makes an optimizer where it is given, and is None for those who give another.
+# A factory of an optimizer, which is None where the optimizer itself is passed.
 _MAKES_OPTIMIZER = re.compile(r"^opt(im(izer)?)?_(class|cls|fn|func|factory|type)$")
 _ROUNDS = (
     "batch_idx", "batch_index", "batch_id", "step", "step_id", "i", "idx", "it", "iteration", "n_iter", "iter_num",
     "iter_id", "global_step",
 )  # fmt: skip
 
-_PUT_LATER = ("model", "optimizer", "scheduler", "criterion")
+_LATE_ROLES = ("model", "optimizer", "scheduler", "criterion")
 
 
 class _Parameters(list[Any]):
-    """The parameters of the networks; or settings of that name, where one is asked for."""
+    """The parameters of all networks; attribute access reads settings of that name."""
 
     def __init__(self, name: str, binding: Binding) -> None:
         super().__init__(q for m in binding.models.values() for q in m.parameters())
@@ -44,11 +42,11 @@ class _Parameters(list[Any]):
 
 
 def arguments(binding: Binding, function: Any, skip: int = 0) -> tuple[list[Any], dict[str, Any]]:
-    """Fakes for the parameters of a function, by their names."""
+    """Fakes for the parameters of a function, chosen by name."""
     args: list[Any] = []
     kwargs: dict[str, Any] = {}
     parameters = list(inspect.signature(function).parameters.values())[skip:]
-    # Models first: an optimizer's fake holds their parameters.
+    # Models first: a fake optimizer holds their parameters.
     order = sorted(
         parameters, key=lambda p: (binding.roles.get(p.name) or names.role_of(p.name)) != "model"
     )
@@ -68,20 +66,17 @@ def arguments(binding: Binding, function: Any, skip: int = 0) -> tuple[list[Any]
 
 
 def epoch_arguments(binding: Binding, parameters: Iterable[str], number: int) -> dict[str, int]:
-    """The epoch that a function is called for, under the names that its parameters have for it.
-
-    `number` counts the calls from zero.
-    """
+    """The epoch number under the names by which a function's parameters ask for it; `number` counts calls from zero."""
     from_one = binding.source.from_one
     return {
         name: number + (name in from_one)
         for name in parameters
-        if names.is_epoch(name) and name not in binding.given and name not in binding.choices
+        if names.is_epoch(name) and name not in binding.provided and name not in binding.choices
     }
 
 
 def instance(binding: Binding, cls: type) -> Any:
-    """An object of a class of the user's."""
+    """An instance of a class of the project."""
     made: Any = object.__new__(cls)
     if isinstance(made, nn.Module):
         nn.Module.__init__(made)
@@ -89,26 +84,26 @@ def instance(binding: Binding, cls: type) -> Any:
     if start is not object.__init__:
         args, kwargs = arguments(binding, start, 1)
         start(made, *args, **kwargs)
-        _put_later(binding, made)
+        _set_late_attributes(binding, made)
     if isinstance(made, AbsentModule):
-        binding.own(made)
+        binding.register_module(made)
     return made
 
 
-def _put_later(binding: Binding, made: Any) -> None:
-    """Things with roles that are None at first, and that another method puts there."""
+def _set_late_attributes(binding: Binding, made: Any) -> None:
+    """Sets attributes with a role that are None after `__init__`, since another method would set them."""
     for name, value in list(vars(made).items()):
         text = f"self.{name}"
         role = binding.roles.get(text) or names.role_of(name)
         known = text in binding.roles or role != "model"
-        if value is None and known and role in _PUT_LATER:
+        if value is None and known and role in _LATE_ROLES:
             found = binding.value(text)
             if found is not None and found is not UNKNOWN:
                 setattr(made, name, found)
 
 
 def _parameter(binding: Binding, p: inspect.Parameter) -> Any:
-    if p.name in binding.given:
+    if p.name in binding.provided:
         return binding.take(p.name)
     if p.name in binding.choices:
         return literal(binding.choices[p.name])
@@ -117,7 +112,7 @@ def _parameter(binding: Binding, p: inspect.Parameter) -> Any:
     found = binding.value(p.name)
     if found is not UNKNOWN:
         return found
-    if p.default is False and binding.asks_for_scaler(p.name):
+    if p.default is False and binding.requests_scaler(p.name):
         return True
     if p.default is None and (_CONFIGURATION.search(p.name) or _MAKES_OPTIMIZER.search(p.name)):
         return binding.stub(p.name)
@@ -137,13 +132,13 @@ def _parameter(binding: Binding, p: inspect.Parameter) -> Any:
 def microbatch_arguments(
     binding: Binding, function: Any, place: int
 ) -> tuple[list[Any], dict[str, Any]]:
-    """As `arguments`, with fresh data for what reads like data and its `place` for what reads like a count."""
+    """As `arguments`, with new data for parameters named like data and `place` for those named like a counter."""
     args, kwargs = arguments(binding, function)
     batch = binding.data.fetch().use()
     for p in inspect.signature(function).parameters.values():
         low = p.name.lower()
         if low == "engine" and {"state", "iteration"} <= binding.source.read:
-            # Ignite's, which counts and does nothing to a gradient.
+            # Ignite's engine, which only counts.
             kwargs[p.name] = binding.stub(p.name)
         elif low in _ROUNDS:
             kwargs[p.name] = place

@@ -1,8 +1,5 @@
-"""The world around a loop that runs with fakes: devices, process groups, arguments and absent packages."""
+"""Patches for the environment of a run: devices, process groups, command-line arguments and absent packages."""
 # pyright: reportPrivateUsage=false
-# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false, reportUnknownVariableType=false
-# pyright: reportUnknownParameterType=false, reportUnknownLambdaType=false, reportMissingTypeArgument=false
-# torch's own annotations are partial.
 
 from __future__ import annotations
 
@@ -31,7 +28,7 @@ from accumlint.reading import names
 
 @contextmanager
 def surroundings(binding: Binding, scaling: Scaling) -> Generator[None, None, None]:
-    """Puts the fakes for hardware, processes and packages in place; takes them away again."""
+    """Installs the patches for hardware, processes and packages, and removes them at the end."""
     with ExitStack() as stack:
 
         def patch(owner: Any, name: str, new: Any) -> None:
@@ -48,7 +45,7 @@ def surroundings(binding: Binding, scaling: Scaling) -> Generator[None, None, No
             torch, "compile", lambda model=None, *_, **__: (lambda m: m) if model is None else model
         )
         patch(torch, "save", _saving(torch.save))
-        # Some scripts read their own text.
+        # Some scripts read their source file.
         patch(sys, "argv", [binding.recorder.settings.file])
         patch(builtins, "__import__", _importing(binding, stack))
         stack.callback(forget, frozenset(sys.modules))
@@ -56,13 +53,13 @@ def surroundings(binding: Binding, scaling: Scaling) -> Generator[None, None, No
         patch(torch.utils.data, "DataLoader", _loading(binding))
         finder = Finder(binding, _sharding(patch, binding))
         sys.meta_path.insert(0, finder)
-        sys.meta_path.append(finder.last)
+        sys.meta_path.append(finder.fallback)
         stack.callback(finder.remove)
         yield
 
 
 def forget(before: frozenset[str]) -> None:
-    """Modules of the project are imported anew by each pass: what they have taken is that pass's."""
+    """Removes modules of the project from `sys.modules`, so that each pass imports them anew."""
     for name in sys.modules.keys() - before:
         file = getattr(sys.modules[name], "__file__", None) or ""
         if is_of_project(file):
@@ -70,9 +67,9 @@ def forget(before: frozenset[str]) -> None:
 
 
 def _loading(binding: Binding) -> type:
-    """DataLoaders that modules of the project make, of data that is not here, give micro-batches made on the spot."""
+    """A DataLoader class: instances that project code makes yield generated micro-batches."""
 
-    class Known(type):
+    class FakingMeta(type):
         def __instancecheck__(cls, made: object) -> bool:
             return isinstance(made, DataLoader)
 
@@ -80,21 +77,21 @@ def _loading(binding: Binding) -> type:
             return issubclass(other, DataLoader)
 
         def __call__(cls, *args: Any, **kwargs: Any) -> Any:
-            if cls is Made and not is_library(sys._getframe(1)):
+            if cls is FakedLoader and not is_library(sys._getframe(1)):
                 return binding.loader("DataLoader")
             return super().__call__(*args, **kwargs)
 
-    class Made(DataLoader[Any], metaclass=Known):
+    class FakedLoader(DataLoader[Any], metaclass=FakingMeta):
         pass
 
-    return Made
+    return FakedLoader
 
 
 def _opening(open_: Callable[..., Any]) -> Callable[..., Any]:
-    """What the project writes where there is no folder goes nowhere."""
+    """An `open` that redirects writes to missing folders to the null device."""
 
     def opened(file: Any, mode: Any = "r", *args: Any, **kwargs: Any) -> Any:
-        # A fake counts as a number, and numbers are files that are open already.
+        # A stub counts as an integer, which `open` takes for a file descriptor.
         file = str(file) if isinstance(file, Stub) else file
         try:
             return open_(file, mode, *args, **kwargs)
@@ -107,7 +104,7 @@ def _opening(open_: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def without_cuda(patch: Callable[..., Any], device: torch.device) -> None:
-    """A GPU that is not here is asked for nothing."""
+    """Patches CUDA functions so that they work without a GPU."""
     for name in (
         "set_device", "synchronize", "empty_cache", "manual_seed", "manual_seed_all", "init",
         "reset_peak_memory_stats", "set_stream",
@@ -116,21 +113,17 @@ def without_cuda(patch: Callable[..., Any], device: torch.device) -> None:
     patch(torch.cuda, "is_available", lambda: False)
     patch(torch.cuda, "current_device", lambda: device)
     if hasattr(torch, "accelerator"):
-        # Since torch 2.6. Adam asks it whether there is one, and would then look at its streams.
+        # Since torch 2.6, Adam queries the accelerator and its streams.
         patch(
             torch.accelerator, "current_accelerator", lambda check_available=False: None if check_available else device
         )  # fmt: skip
     patch(torch.cuda, "device_count", lambda: 1)
     patch(torch.cuda, "device", lambda *_: nullcontext())
-    for name in (
-        "memory_allocated",
-        "max_memory_allocated",
-        "memory_reserved",
-        "max_memory_reserved",
-    ):
-        patch(torch.cuda, name, lambda *_, **__: 0)
+    for name in ("memory_allocated", "memory_reserved"):
+        for prefix in ("", "max_"):
+            patch(torch.cuda, f"{prefix}{name}", lambda *_, **__: 0)
     patch(torch.cuda, "is_bf16_supported", lambda *_, **__: True)
-    # Autocast leaves float64 alone; for a device that is not here it would only warn.
+    # Autocast leaves float64 unchanged; for an absent device it would only warn.
     patch(torch.cuda.amp, "autocast", lambda *_, **__: torch.autocast(device.type, enabled=False))
     autocast = torch.autocast
 
@@ -143,7 +136,7 @@ def without_cuda(patch: Callable[..., Any], device: torch.device) -> None:
 
 
 def _saving(save: Callable[..., Any]) -> Callable[..., Any]:
-    """What is saved where there is no folder, or cannot be, is not: nobody will read it."""
+    """A `torch.save` that ignores missing folders and unpicklable objects: nothing reads the file."""
 
     def saved(*args: Any, **kwargs: Any) -> None:
         with suppress(RuntimeError, AttributeError, TypeError, pickle.PicklingError):
@@ -153,7 +146,7 @@ def _saving(save: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _modules(patch: Callable[..., Any], device: torch.device, dtype: torch.dtype) -> None:
-    """Modules of the user's own stay on the device and in the precision of the run."""
+    """Keeps modules on the device and in the precision of the run."""
     to: Callable[..., Any] = torch.nn.Module.to
 
     def moved(self: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
@@ -166,18 +159,20 @@ def _modules(patch: Callable[..., Any], device: torch.device, dtype: torch.dtype
 
 
 def _importing(binding: Binding, stack: ExitStack) -> Callable[..., Any]:
-    """Imports in which a package of another version lacks no name that a module of the project takes from it."""
+    """An `__import__` that adds fakes for names which the installed version of a package lacks."""
     real = builtins.__import__
 
     def importing(*args: Any, **kwargs: Any) -> Any:
         found = real(*args, **kwargs)
-        told = dict(zip(("name", "globals", "locals", "fromlist"), args, strict=False)) | kwargs
-        file = (told.get("globals") or {}).get("__file__") or ""
+        arguments = (
+            dict(zip(("name", "globals", "locals", "fromlist"), args, strict=False)) | kwargs
+        )
+        file = (arguments.get("globals") or {}).get("__file__") or ""
         installed = "site-packages" in (getattr(found, "__file__", None) or "")
-        if told.get("fromlist") and installed and is_of_project(file):
-            for lacking in [n for n in told["fromlist"] if n != "*" and not hasattr(found, n)]:
+        if arguments.get("fromlist") and installed and is_of_project(file):
+            for lacking in [n for n in arguments["fromlist"] if n != "*" and not hasattr(found, n)]:
                 name = f"{found.__name__}.{lacking}"
-                binding.tell(name, "a fake, since this version has none")
+                binding.note_fake(name, "a fake, since this version has none")
                 setattr(found, lacking, binding.stub(name))
                 stack.callback(delattr, found, lacking)
         return found
@@ -186,11 +181,11 @@ def _importing(binding: Binding, stack: ExitStack) -> Callable[..., Any]:
 
 
 def _sharding(patch: Callable[..., Any], binding: Binding) -> dict[str, Any]:
-    """FSDP's contract, for where the user imports it from."""
+    """The names of FSDP's contract, patched into modules that are imported already."""
     made = fsdp.contract(binding.recorder)
     for module in fsdp.MODULES:
         if module in sys.modules:
-            # A library has brought it.
+            # A library has imported it.
             for name, value in made.items():
                 patch(sys.modules[module], name, value)
     return made
@@ -210,20 +205,20 @@ def _arguments(patch: Callable[..., Any], binding: Binding) -> None:
         return found, rest
 
     def unset(_: argparse.Namespace, name: str) -> Any:
-        # A parser asks which of its settings are still to be made.
+        # A parser queries which of its settings are unset.
         if name.startswith("__") or sys._getframe(1).f_globals["__name__"] == "argparse":
             raise AttributeError(name)
         return binding.known(f"args.{name}")
 
     patch(argparse.ArgumentParser, "parse_known_args", parsed)
-    # One that is made of others has whatever those have.
+    # A namespace that is built from others has all their settings.
     patch(argparse.Namespace, "__getattr__", unset)
 
 
 def _setting(binding: Binding, name: str, default: Any) -> Any:
-    """An argument's value: what the finding's path decided, what its name says, else its default."""
+    """The value of a command-line argument: provided, decided on the path, meant by its name, or the default."""
 
-    for text in binding.given:
+    for text in binding.provided:
         owner, _, last = text.rpartition(".")
         if last == name and names.is_configuration(f"{owner}."):
             return binding.take(text)
@@ -234,7 +229,7 @@ def _setting(binding: Binding, name: str, default: Any) -> Any:
         if default is None or isinstance(default, int):
             return binding.counted(f"args.{name}", default or 0)
         return binding.steps_
-    if default is False and binding.asks_for_scaler(name):
+    if default is False and binding.requests_scaler(name):
         return True
     found = binding.value(f"args.{name}")
     if isinstance(default, bool) or (default is not None and not isinstance(default, int | float)):

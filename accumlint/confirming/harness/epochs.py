@@ -1,6 +1,4 @@
-"""How long a script's own epochs are: what makes its data is executed by itself, with the settings' defaults."""
-# pyright: reportUnknownMemberType=false
-# torch's own annotations are partial.
+"""Measures the epoch length of a script: runs only the statements that build its data, with default settings."""
 
 from __future__ import annotations
 
@@ -18,19 +16,19 @@ from accumlint.reading import names
 _SECONDS = 20
 _WRAPPERS = {"enumerate", "tqdm", "trange", "list", "iter"}
 _BUILT_IN = frozenset(dir(builtins))
-# What has a Trainer give each rank, or an epoch, a part of the data.
+# Trainer options by which a rank or an epoch gets a part of the data.
 _PARTS = re.compile(r"\b(limit_train_batches|(devices|gpus|num_nodes)=(?!1\b))")
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 class _OpenError(Exception):
-    """Whoever calls or starts the script decides."""
+    """The value depends on the caller or the command line of the script."""
 
 
-def own_epoch(text: str, file: str, line: int, share: int) -> dict[str, Any]:
-    """The `length` of an epoch around a step at `line`, and the `steps` of its windows, each 0 where they are open.
+def script_epoch(text: str, file: str, line: int, share: int) -> dict[str, Any]:
+    """The `length` of the epochs around a step at `line` and the `steps` of its windows, each 0 where undetermined.
 
-    Data that every one of `share` ranks gets its part of is as much shorter. `unknown` is what kept it from being made.
+    `share` ranks divide the data among them. `unknown` is the error that prevented the evaluation.
     """
     found: dict[str, Any] = {"length": 0, "steps": 0, "unknown": ""}
     before = sys.argv
@@ -43,7 +41,7 @@ def own_epoch(text: str, file: str, line: int, share: int) -> dict[str, Any]:
         found["length"] = -(-len(source.value(loader, row)) // share)
         found["steps"] = source.steps(around, line)
     except (_OpenError, OSError, SystemExit):
-        # What a caller gives, a file that is not here, a setting without a default: it may be of any length.
+        # A caller's argument, an absent file or a required setting: the epoch may have any length.
         pass
     except BaseException as error:  # noqa: BLE001 (whatever the user's code raises)
         if "has no len()" not in str(error):
@@ -62,7 +60,7 @@ def _stop(*_: object) -> None:
 
 
 def _uncounted(found: ast.expr) -> ast.expr:
-    """What a loop takes its micro-batches from, without what only counts them."""
+    """The iterable of a loop without wrappers that only count."""
     while (
         isinstance(found, ast.Call)
         and found.args
@@ -75,7 +73,7 @@ def _uncounted(found: ast.expr) -> ast.expr:
 
 
 class _Source:
-    """A source whose expressions are evaluated with what gives them their names, and nothing else."""
+    """A source whose expressions are evaluated with only the statements that define their names."""
 
     def __init__(self, tree: ast.Module, file: str) -> None:
         self.tree = tree
@@ -83,16 +81,16 @@ class _Source:
         self.depth = 0
 
     def fed(self, line: int) -> tuple[ast.stmt, ast.expr, int]:
-        """What is executed for each micro-batch around a line, and what gives these, with the line that says so.
+        """The code that runs for each micro-batch around a line, its iterable, and the line of that.
 
-        That is the innermost loop in which something goes backward, or a step that Lightning calls.
+        It is the innermost loop with a backward, or Lightning's training step.
 
         Raises:
             _OpenError: where there is none.
         """
         around = [
             n for n in ast.walk(self.tree)
-            if isinstance(n, ast.For) and _holds(n, line) and "backward" in "".join(map(ast.unparse, n.body))
+            if isinstance(n, ast.For) and _contains(n, line) and "backward" in "".join(map(ast.unparse, n.body))
         ]  # fmt: skip
         if around:
             loop = max(around, key=lambda loop: loop.lineno)
@@ -103,10 +101,10 @@ class _Source:
         return step, *self._fitted()
 
     def _fitted(self) -> tuple[ast.expr, int]:
-        """What the only fit of Lightning's Trainer is given for its epochs, and the line.
+        """The data of the only `fit` call of Lightning's Trainer, and its line.
 
         Raises:
-            _OpenError: where a module makes it, or where the Trainer takes a part of it.
+            _OpenError: where a module builds the data, or the Trainer uses a part of it.
         """
         calls = [n for n in ast.walk(self.tree) if isinstance(n, ast.Call)]
         fits = [n for n in calls if isinstance(n.func, ast.Attribute) and n.func.attr == "fit"]
@@ -119,7 +117,7 @@ class _Source:
         return loader, fits[0].lineno
 
     def steps(self, loop: ast.stmt, line: int) -> int:
-        """What the number of a micro-batch is compared with where a loop steps; 0 for nothing, or several."""
+        """The number that a guarded step compares micro-batches with; 0 for none or several."""
         divisors: list[ast.expr] = []
         compared: list[ast.expr] = []
         for node in ast.walk(loop):
@@ -127,27 +125,28 @@ class _Source:
                 divisors.append(node.right)
             elif isinstance(node, ast.Compare) and len(node.comparators) == 1:
                 compared.append(node.comparators[0])
-        stepping = [n for n in ast.walk(loop) if isinstance(n, ast.If) and _holds(n, line)]
+        stepping = [n for n in ast.walk(loop) if isinstance(n, ast.If) and _contains(n, line)]
         tests = {inner for n in stepping for inner in ast.walk(n.test)}
         named = (
             e
             for e in (*divisors, *compared)
             if isinstance(e, ast.Name | ast.Attribute | ast.Subscript)
         )
-        asked = [e for e in named if names.is_steps(ast.unparse(e).rpartition(".")[2])]
-        asked = asked or [e for e in divisors if e in tests]
-        # Beside a remainder, what is compared is the remainder itself or the end of an epoch.
-        asked = asked or [e for e in compared if e in tests and not _is_number(e, 0)]
-        values = {self.value(one, loop.lineno) for one in asked}
+        candidates = [e for e in named if names.is_steps(ast.unparse(e).rpartition(".")[2])]
+        candidates = candidates or [e for e in divisors if e in tests]
+        # Besides the remainder, guards compare with 0 or the end of an epoch.
+        zero = [e for e in compared if isinstance(e, ast.Constant) and e.value == 0]
+        candidates = candidates or [e for e in compared if e in tests and e not in zero]
+        values = {self.value(one, loop.lineno) for one in candidates}
         found = values.pop() if len(values) == 1 else 0
         return found if type(found) is int and found > 0 else 0
 
     def value(self, wanted: ast.expr, line: int) -> Any:
-        """What an expression at a line is.
+        """The value of an expression at a line.
 
         Raises:
-            _OpenError: where that depends on a caller that is not here.
-            BaseException: whatever is raised on the way.
+            _OpenError: where it depends on an absent caller.
+            BaseException: whatever the user's code raises.
         """
         self.depth += 1
         if self.depth > 20:
@@ -159,31 +158,31 @@ class _Source:
         return eval(compile(ast.fix_missing_locations(code), self.file, "eval"), space)
 
     def _function(self, line: int) -> _Function | None:
-        around = [n for n in ast.walk(self.tree) if isinstance(n, _Function) and _holds(n, line)]
+        around = [n for n in ast.walk(self.tree) if isinstance(n, _Function) and _contains(n, line)]
         return max(around, key=lambda function: function.lineno, default=None)
 
     def _space(self, wanted: ast.expr, inside: _Function | None, line: int) -> dict[str, Any]:
-        """The names that an expression reads, and those that give them theirs."""
+        """The names that an expression reads, with their values."""
         needed = set(_read(wanted))
         kept: list[ast.stmt] = []
-        given: dict[str, Any] = {}
+        arguments: dict[str, Any] = {}
         if inside is not None:
             params = {a.arg for a in (*inside.args.args, *inside.args.kwonlyargs)}
-            kept = _keep(list(_before(inside.body, line)), needed)
+            kept = _required(list(_before(inside.body, line)), needed)
             for name in sorted(needed & params):
-                given[name] = self._given(inside, name)
+                arguments[name] = self._argument(inside, name)
             needed -= params
         space: dict[str, Any] = {"__name__": "__main__", "__file__": self.file}
-        self._execute(_keep(list(_before(self.tree.body, 10**9)), needed), space)
-        space.update(given)
+        self._execute(_required(list(_before(self.tree.body, 10**9)), needed), space)
+        space.update(arguments)
         self._execute(kept, space)
         return space
 
     def _execute(self, kept: list[ast.stmt], space: dict[str, Any]) -> None:
         exec(compile(ast.Module(kept, []), self.file, "exec"), space)
 
-    def _given(self, function: _Function, name: str) -> Any:
-        """What the only call of a function gives a parameter, else its default."""
+    def _argument(self, function: _Function, name: str) -> Any:
+        """The argument that the only call of a function passes for a parameter, else the default."""
         owner = next(
             (c for c in ast.walk(self.tree) if isinstance(c, ast.ClassDef) and function in c.body),
             None,
@@ -210,7 +209,7 @@ class _Source:
         return self.value(defaults[name], function.lineno)
 
     def _attribute(self, owner: ast.ClassDef, name: str) -> Any:
-        """What an object's constructor gives an attribute."""
+        """The value that a class assigns to an attribute of `self`."""
         for node in ast.walk(owner):
             if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == f"self.{name}":
                 return self.value(node.value, node.lineno)
@@ -218,35 +217,28 @@ class _Source:
 
 
 class _Instance:
-    """An object that is known by what its constructor gives it."""
+    """A stand-in for `self` that evaluates attributes from the constructor."""
 
-    def __init__(self, ask: Callable[[str], Any]) -> None:
-        self._ask = ask
+    def __init__(self, evaluate: Callable[[str], Any]) -> None:
+        self._evaluate = evaluate
 
     def __getattr__(self, name: str) -> Any:
-        return self._ask(name)
+        return self._evaluate(name)
 
 
-def _holds(node: ast.stmt, line: int) -> bool:
+def _contains(node: ast.stmt, line: int) -> bool:
     return node.lineno <= line <= (node.end_lineno or node.lineno)
 
 
-def _is_number(node: ast.expr, number: int) -> bool:
-    return isinstance(node, ast.Constant) and node.value == number
-
-
 def _before(body: list[ast.stmt], line: int) -> Iterator[ast.stmt]:
-    """The statements ahead of a line, in order; those around it are opened, as is what only runs in a script.
-
-    Of a loop around it, it is the first round.
-    """
+    """The statements before a line: enclosing blocks are opened, enclosing loops reduced to their first iteration."""
     for statement in body:
         inner: list[ast.stmt] = getattr(statement, "body", [])
         is_scope = isinstance(statement, _Function | ast.ClassDef)
         if statement.lineno >= line:
             return
         if not is_scope and (
-            _holds(statement, line)
+            _contains(statement, line)
             or (isinstance(statement, ast.If) and "__name__" in ast.unparse(statement.test))
         ):
             if isinstance(statement, ast.For):
@@ -255,12 +247,12 @@ def _before(body: list[ast.stmt], line: int) -> Iterator[ast.stmt]:
                 )
                 yield ast.copy_location(first.body[0], statement)
             yield from _before(inner, line)
-        elif not _holds(statement, line) or is_scope:
+        elif not _contains(statement, line) or is_scope:
             yield statement
 
 
-def _keep(before: list[ast.stmt], needed: set[str]) -> list[ast.stmt]:
-    """The statements that give `needed` names theirs; that set grows by what they read themselves."""
+def _required(before: list[ast.stmt], needed: set[str]) -> list[ast.stmt]:
+    """The statements that define `needed` names; the set grows by the names that these statements read."""
     kept: set[ast.stmt] = set()
     while True:
         more = [s for s in before if s not in kept and needed & set(_written(s))]
@@ -283,13 +275,13 @@ def _read(node: ast.AST) -> Iterator[str]:
 
 
 def _inner(node: ast.AST) -> set[str]:
-    """The names that comprehensions have to themselves."""
+    """The names that comprehensions bind."""
     targets = [n.target for n in ast.walk(node) if isinstance(n, ast.comprehension)]
     return {n.id for target in targets for n in ast.walk(target) if isinstance(n, ast.Name)}
 
 
 def _written(statement: ast.stmt) -> Iterator[str]:
-    """The names that a statement binds, or the values of which it changes."""
+    """The names that a statement binds or whose objects it mutates."""
     if isinstance(statement, _Function | ast.ClassDef):
         yield statement.name
         return

@@ -1,6 +1,4 @@
-"""Runs the rewritten source of a loop, and calls what the run starts with."""
-# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false, reportUnknownVariableType=false
-# torch's own annotations are partial.
+"""Executes the rewritten source of a loop and calls its entry point."""
 
 from __future__ import annotations
 
@@ -20,12 +18,12 @@ from accumlint.confirming.harness.rewriting.ast_nodes import RUNTIME
 from accumlint.confirming.harness.rewriting.rewriter import rewritten
 from accumlint.confirming.harness.rewriting.slicing import Guide
 
-# What Lightning calls at the end of an epoch.
+# Hooks that Lightning calls at the end of an epoch.
 _ENDS = ("training_epoch_end", "on_train_epoch_end")
 
 
 class _Builtins(dict[str, Any]):
-    """Builtins that answer for names which the slice has left undefined."""
+    """Builtins that resolve names which the slice leaves undefined to fakes."""
 
     def __init__(self, binding: Binding) -> None:
         super().__init__(vars(builtins))
@@ -34,18 +32,18 @@ class _Builtins(dict[str, Any]):
     def __missing__(self, name: str) -> Any:
         if name.startswith("__"):
             raise KeyError(name)
-        # The one way in from outside: a name that the code reads and nobody bound.
+        # The only private access from outside: an undefined name.
         return self.binding._missing(name)  # pyright: ignore[reportPrivateUsage]
 
 
 def _code(job: Any, binding: Binding) -> Any:
-    """The rewritten source, compiled once for all passes of a job."""
+    """The compiled source, cached for all passes of a job."""
     key = "lenient code" if job["leniently"] else "code"
     if key not in job:
         guide = Guide(
             frozenset(map(tuple, job["kept"])), frozenset(map(tuple, job["eventful"])), job["roles"], job["choices"],
             frozenset(map(tuple, job["leave_out"])), frozenset(job["averages"]),
-            frozenset(map(tuple, job["clippers"])), job["leniently"], frozenset(binding.given),
+            frozenset(map(tuple, job["clippers"])), job["leniently"], frozenset(binding.provided),
         )  # fmt: skip
         job[key] = compile(
             rewritten(job["text"], job["file"], guide), job["file"], "exec", dont_inherit=True
@@ -55,7 +53,7 @@ def _code(job: Any, binding: Binding) -> Any:
 
 @contextlib.contextmanager
 def _known(module: types.ModuleType) -> Generator[None, None, None]:
-    """Lets a module be found by its name while it is made, as dataclasses do, unless it is there already."""
+    """Registers a module in `sys.modules` while it is executed, as dataclasses require."""
     name = module.__name__
     if name in sys.modules:
         yield
@@ -68,12 +66,12 @@ def _known(module: types.ModuleType) -> Generator[None, None, None]:
 
 
 def run(job: Any, binding: Binding) -> None:
-    """Runs the loop of a job: its module, and the function or the framework that it starts with."""
+    """Runs the loop of a job: the module, then its entry function or the framework's loop."""
     entry = job["entry"]
     binding.failures.read(job["text"], job["line"])
     module = types.ModuleType(job["module"])
     space = vars(module)
-    # A package that imports this module while it imports the package takes what is not there yet.
+    # A circular import may read names that are not defined yet.
     space["__getattr__"] = binding.stub
     space |= {
         "__name__": "__main__" if entry["function"] is None else job["module"],
@@ -101,21 +99,21 @@ def run(job: Any, binding: Binding) -> None:
             kwargs |= calls.epoch_arguments(binding, kwargs, number)
         made = function(*args, **kwargs)
         if inspect.isgenerator(made):
-            # It tells its caller how far it is, which asks it to go on.
+            # A training generator yields its progress to the caller.
             for _ in made:
                 pass
 
 
 def _microbatches(binding: Binding, function: Any, entry: Any) -> None:
-    """Calls a step for one micro-batch after another, in epochs where it is one of Lightning's.
+    """Calls a step function for one micro-batch after another, in epochs where it is Lightning's.
 
-    Where it only goes backward, a method of the same object that is `stepping` ends each window. The
-    parameter that is `ending` tells of each window's end.
+    Where it only goes backward, the method `stepping` of the same object ends each window. The parameter `ending` flags
+    the last micro-batch of a window.
     """
     stepping, ending = entry["stepping"], entry["ending"]
     owner = getattr(function, "__self__", None)
-    window = binding.steps_ if binding.source.tells_steps else 1
-    epochs = isinstance(owner, binding.promised["LightningModule"])
+    window = binding.steps_ if binding.source.mentions_steps else 1
+    epochs = isinstance(owner, binding.contracts["LightningModule"])
     for number in range(binding.data.limit):
         place = number % binding.data.length if epochs else number
         binding.turn(True)
@@ -123,13 +121,13 @@ def _microbatches(binding: Binding, function: Any, entry: Any) -> None:
             binding.recorder.epoch += 1
         args, kwargs = calls.microbatch_arguments(binding, function, place)
         last = (number + 1) % window == 0
-        given = inspect.signature(function).bind(*args, **kwargs)
+        bound = inspect.signature(function).bind(*args, **kwargs)
         if epochs:
-            # Lightning gives the number of the micro-batch as the second argument, whatever it is called.
-            given.arguments.update(dict.fromkeys(list(given.arguments)[1:2], place))
+            # Lightning passes the index of the micro-batch as the second argument.
+            bound.arguments.update(dict.fromkeys(list(bound.arguments)[1:2], place))
         if ending:
-            given.arguments[ending] = last
-        function(*given.args, **given.kwargs)
+            bound.arguments[ending] = last
+        function(*bound.args, **bound.kwargs)
         if stepping and last:
             getattr(owner, stepping)()
         if epochs and place == binding.data.length - 1:
@@ -140,7 +138,7 @@ def _microbatches(binding: Binding, function: Any, entry: Any) -> None:
 
 
 def _function(entry: Any, space: dict[str, Any], binding: Binding) -> Any:
-    """The function that a run starts with, ready to be called."""
+    """The entry function of a run, ready to be called."""
     maker = entry["maker"]
     if maker is None:
         return _member(entry["function"], entry["owner"], space, binding)
@@ -161,6 +159,6 @@ def _member(name: str, owner: str, space: dict[str, Any], binding: Binding) -> A
     cls = space.get(owner)
     if not isinstance(cls, type):
         raise Unbound(f"the class `{owner}` was not defined")
-    # What its `__init__`, or another class, would have given it is told by its name.
+    # Attributes that `__init__` or another class would set are chosen by name.
     binding.complete(cls)
     return getattr(calls.instance(binding, cls), name)

@@ -1,6 +1,5 @@
-"""One of the processes that run a job together: what it was ordered to do, and how it hears from the others."""
-# pyright: reportUnknownMemberType=false, reportPrivateImportUsage=false
-# torch's own annotations are partial.
+"""One process of a job: its order, its rank, and the exchange with the other ranks."""
+# pyright: reportPrivateImportUsage=false
 
 from __future__ import annotations
 
@@ -20,7 +19,7 @@ from accumlint.confirming.harness.recording.recorder import Recorder
 
 @dataclass
 class Rank:
-    """A rank in a job of some `number`; `recorders` are those of its passes, and `store` is what all ranks can read."""
+    """A rank in the job `number`; `recorders` are those of its passes, `store` is shared by all ranks."""
 
     order: Any
     rank: int
@@ -36,16 +35,13 @@ class Rank:
 
     @cached_property
     def device(self) -> torch.device:
-        """Where the job runs."""
+        """The device of the job."""
         if self.order["device"] == "cpu" or not torch.cuda.is_available():
             return torch.device("cpu")
         return torch.device("cuda", int(os.environ["LOCAL_RANK"]) % torch.cuda.device_count())
 
     def join(self, name: str = "") -> None:
-        """Joins a process group of all ranks; one with a name takes the place of another.
-
-        What a rank that has failed has left in the air reaches no one there.
-        """
+        """Joins a process group of all ranks; a named one replaces it, without pending messages of a failed pass."""
         if name:
             dist.destroy_process_group()
         on_gpus = self.device.type == "cuda"
@@ -53,11 +49,11 @@ class Rank:
         dist.init_process_group(
             "nccl" if per_rank else "gloo", rank=self.rank, world_size=self.world,
             store=dist.PrefixStore(name, self.store) if name else self.store,
-            # A rank that waits for one that has failed should still be heard.
+            # A rank that waits for a failed one should still be able to report.
             timeout=timedelta(seconds=max(5.0, self.order["limit"] / 4)),
         )  # fmt: skip
 
-    def everywhere(self, key: str, value: Any) -> list[Any]:
-        """What each rank has to tell, in their order."""
+    def all_gather(self, key: str, value: Any) -> list[Any]:
+        """The value of each rank, in order."""
         self.store.set(f"{key}/{self.rank}", json.dumps(value))
         return [json.loads(self.store.get(f"{key}/{r}")) for r in range(self.world)]

@@ -1,4 +1,4 @@
-"""Which names of the user's a failure is about: those on the line that raised it that have a fake, or are None."""
+"""Finds the names that a failure is about: those on its line that are fakes or None."""
 
 from __future__ import annotations
 
@@ -16,53 +16,53 @@ from accumlint.confirming.harness.fakes.stub import Stub
 
 
 def missing_names(
-    error: BaseException, file: str, text: str, told: Mapping[str, str]
+    error: BaseException, file: str, text: str, fakes: Mapping[str, str]
 ) -> list[tuple[str, int]]:
-    """The names that a set-up file could give to get past an exception, each with its line; `told` have fakes."""
+    """The names that a set-up file could provide to prevent an exception, each with its line."""
     summaries = extract_tb(error.__traceback__)
     for (frame, line), summary in reversed(
         [*zip(walk_tb(error.__traceback__), summaries, strict=True)]
     ):
         if frame.f_code.co_filename == file:
             if isinstance(error, AttributeError) and f"class {type(error.obj).__name__}" in text:
-                # An attribute of `self` is that of all objects of the file's classes.
+                # `self` attributes are shared by all instances of the file's classes.
                 return [(f"self.{error.name}", line)]
             lines = range(line, (getattr(summary, "end_lineno", None) or line) + 1)
-            if found := dict(_made_up(frame, lines, text, told)):
-                # What an attribute was asked of is what is at fault.
+            if found := dict(_fake_reads(frame, lines, text, fakes)):
+                # The object whose attribute is missing is at fault.
                 at_fault = [n for n, v in found.items() if v is getattr(error, "obj", ...)]
                 return [(name, line) for name in at_fault or found]
     return []
 
 
-def _made_up(
-    frame: FrameType, lines: range, text: str, told: Mapping[str, str]
+def _fake_reads(
+    frame: FrameType, lines: range, text: str, fakes: Mapping[str, str]
 ) -> Iterator[tuple[str, object]]:
-    """What is read at some lines that is None or a fake, or has come of a network that is one."""
-    spoken_for: set[ast.expr] = set()
+    """The names read on some lines that are None, fakes or outputs of fake networks."""
+    covered: set[ast.expr] = set()
     for node in ast.walk(_parsed(text)):
         if not isinstance(node, ast.Name | ast.Attribute) or node.lineno not in lines:
             continue
-        if node in spoken_for or not isinstance(node.ctx, ast.Load):
+        if node in covered or not isinstance(node.ctx, ast.Load):
             continue
         name, value = ast.unparse(node), _value(node, frame)
         owner = _value(node.value, frame) if isinstance(node, ast.Attribute) else None
         if isinstance(node, ast.Attribute) and isinstance(owner, Stub | Namespace):
-            # Of settings it is one that is missing.
-            spoken_for.add(node.value)
+            # A single setting is missing.
+            covered.add(node.value)
             yield (_text(owner) or ast.unparse(node.value)) + f".{node.attr}", value
         elif isinstance(value, Output | Member):
-            # What a network gives is another one in each micro-batch: the network itself is asked for.
+            # Outputs differ for each micro-batch, so the network itself is reported.
             yield value.network or name, value
         elif isinstance(value, Stub):
             yield _text(value) or name, value
-        elif value is None or name in told or isinstance(value, Loader):
+        elif value is None or name in fakes or isinstance(value, Loader):
             yield name, value
 
 
 def _text(value: object) -> str:
-    """The dotted name that a fake is known by, "" where it has none."""
-    # What a fake has of its own begins with an underscore, out of the way of the names that a script asks it for.
+    """The dotted name of a stub, "" for none."""
+    # Private attributes of a stub stay out of the way of the user's names.
     text = value._text if isinstance(value, Stub) else ""  # pyright: ignore[reportPrivateUsage]
     return text if all(part.isidentifier() for part in text.split(".")) else ""
 
@@ -73,7 +73,7 @@ def _parsed(text: str) -> ast.Module:
 
 
 def _value(node: ast.expr, frame: FrameType) -> object:
-    """What a name or an attribute of one stands for; `...` where that cannot be told without running anything."""
+    """The value of a name or an attribute of one; `...` where that requires running code."""
     if isinstance(node, ast.Name):
         return frame.f_locals.get(node.id, frame.f_globals.get(node.id, ...))
     if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):

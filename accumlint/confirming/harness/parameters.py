@@ -1,6 +1,4 @@
-"""The parameters that networks and optimizers hold."""
-# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false, reportUnknownVariableType=false
-# torch's own annotations are partial.
+"""The parameters of networks and optimizers."""
 
 from __future__ import annotations
 
@@ -11,7 +9,7 @@ from torch import nn
 
 
 def parameters_of(owner: Any) -> list[torch.Tensor]:
-    """The parameters of a network, an optimizer, or a list of them; none of anything else."""
+    """The parameters of a network, an optimizer or a list; none of anything else."""
     if isinstance(owner, nn.Module):
         return list(owner.parameters())
     if isinstance(owner, torch.optim.Optimizer):

@@ -1,4 +1,4 @@
-"""What is told of a pass that has been made: gradients of one length, and what has ended it."""
+"""Plain values about a finished pass: gradients of equal length, and the exception that ended it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from accumlint.confirming.harness.source_files import is_of_project
 
 
 def even(events: list[dict[str, Any]]) -> None:
-    """Makes all gradients as long as the last: parameters that the loop came to know later had none before."""
+    """Pads all gradients to the longest: parameters that appear later had no gradient before."""
     vectors = [e["applied"] for e in events if e["kind"] == "step"]
     vectors.extend(part["gradient"] for e in events for part in e.get("contributions", ()))
     longest = max(map(len, vectors), default=0)
@@ -19,13 +19,13 @@ def even(events: list[dict[str, Any]]) -> None:
 
 
 def _one_line(message: str) -> str:
-    """The first line of a message, and the last where the first is only the beginning of something's name."""
+    """The first line of a message, and the last where the first ends in an open bracket."""
     first, *_, last = message.strip().split("\n") if "\n" in message.strip() else (message, message)
     return (f"{first}…{last}" if first.endswith("(") else first)[:300]
 
 
 def raising(error: BaseException, file: str, memory: float) -> dict[str, Any]:
-    """What ended a pass: the exception, the user's line, and whether it was a GradScaler that refused."""
+    """The exception that ended a pass, with the user's line, and whether a GradScaler raised it."""
     kind, message = type(error).__name__, _one_line(str(error))
     if isinstance(error, MemoryError) or "can't allocate memory" in message:
         kind, message = "MemoryError", f"a rank may use {memory:g} GiB"
@@ -40,6 +40,6 @@ def raising(error: BaseException, file: str, memory: float) -> dict[str, Any]:
         "kind": kind,
         "message": message,
         "line": lines[-1] if lines else 0,
-        # Where in another file of the project.
+        # The location in another file of the project.
         "beside": f"{os.path.basename(deeper.filename)}:{deeper.lineno}" if deeper else "",
     }

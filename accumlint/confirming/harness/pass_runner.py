@@ -1,7 +1,5 @@
-"""Makes one pass over a loop: its data, its recorder, its fakes, and what was noted."""
-# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false, reportUnknownVariableType=false
-# pyright: reportPrivateImportUsage=false, reportUnknownLambdaType=false
-# torch's own annotations are partial.
+"""Runs one pass over a loop: sets up its data, recorder and fakes, and returns the recorded notes."""
+# pyright: reportPrivateImportUsage=false
 
 from __future__ import annotations
 
@@ -18,7 +16,7 @@ from accumlint.confirming.harness.fakes.batches import Data, Enough
 from accumlint.confirming.harness.fakes.framework_contracts import LIGHTNING, PACKAGES
 from accumlint.confirming.harness.fakes.grad_scalers import Scaling
 from accumlint.confirming.harness.fakes.networks import seed_with
-from accumlint.confirming.harness.fakes.role_stubs import Way
+from accumlint.confirming.harness.fakes.role_stubs import PassConfig
 from accumlint.confirming.harness.fakes.usual_settings import WIDTH
 from accumlint.confirming.harness.job_rank import Rank
 from accumlint.confirming.harness.missing_names import missing_names
@@ -27,16 +25,13 @@ from accumlint.confirming.harness.recording.notes import Settings
 from accumlint.confirming.harness.recording.recorder import Recorder
 from accumlint.confirming.harness.recording.torch_hooks import watching
 from accumlint.confirming.harness.rewriting.source_hints import look
-from accumlint.confirming.harness.setup_objects import GivenError, given
+from accumlint.confirming.harness.setup_objects import SetupError, load_setup
 
 _SCALE = 1024.0
 
 
 def _counts(regime: str, kind: str, rank: int, cut: int) -> Any:
-    """The counted targets of each micro-batch on a rank; numbers of rows can be cut into four.
-
-    Of a batch that is `cut`, each row has targets.
-    """
+    """The targets of each micro-batch on a rank; row counts are divisible by four, `cut` rows all have targets."""
     ragged = ((3, 10, 5, 8, 2, 9, 4), (9, 2, 7, 4, 10, 3, 6))[rank % 2]
     more = max(1, cut // 2)
     if kind in ("rows", "values"):
@@ -48,16 +43,13 @@ def _counts(regime: str, kind: str, rank: int, cut: int) -> Any:
 
 
 def _trailing(steps: int, stepped: Collection[int]) -> int:
-    """How many micro-batches an epoch has beyond whole windows: as many as leave something.
-
-    That are not those after which a loop has `stepped`; where its windows are shifted by a first one, it may be none.
-    """
+    """The micro-batches of an epoch beyond whole windows: a number after which the loop has not `stepped`."""
     return next((n for n in range(steps - 1, -1, -1) if n not in stepped), max(1, steps - 1))
 
 
-def _way(job: Any, world: int) -> Way:
-    """How a pass of a job is played on so many ranks."""
-    return Way(
+def _pass_config(job: Any, world: int) -> PassConfig:
+    """The configuration of a pass on so many ranks."""
+    return PassConfig(
         job["roles"], job["choices"], world, copies=world if job["accelerate"] else 1,
         driven=PACKAGES if job["entry"]["driver"] else LIGHTNING, steppers=tuple(job["steppers"]),
         unwrapped=job["unwrapped"], unused=job["unused"], scripted=job["scripted"], scaled=job["scaled"],
@@ -66,11 +58,11 @@ def _way(job: Any, world: int) -> Way:
 
 
 def make(job: Any, spec: Any, kind: str, rank: Rank, pressure: float = 0.0) -> dict[str, Any]:
-    """Makes a pass over the loop of a job, and gives what was noted as plain values."""
+    """Runs a pass over the loop of a job, and returns the notes as plain values."""
     order, device = rank.order, rank.device
     seed_with(order["seed"])
     dtype = getattr(torch, order["dtype"])
-    # What the user's code makes without saying so is of the precision of the run.
+    # New tensors have the precision of the run by default.
     torch.set_default_dtype(dtype)
     data = _data(job, spec, kind, rank, dtype)
     pressed = spec["pressure"]
@@ -87,16 +79,18 @@ def make(job: Any, spec: Any, kind: str, rank: Rank, pressure: float = 0.0) -> d
     wanted: list[tuple[str, int]] = []
     if order["setup"]:
         try:
-            objects = given(order["setup"], data, rank.world, device)
-        except GivenError as problem:
+            objects = load_setup(order["setup"], data, rank.world, device)
+        except SetupError as problem:
             unbound = str(problem)
     if "source" not in job:
         job["source"] = look(job["text"])
-    binding = Binding(recorder, data, spec["steps"], job["source"], _way(job, rank.world), objects)
+    binding = Binding(
+        recorder, data, spec["steps"], job["source"], _pass_config(job, rank.world), objects
+    )
     scaling = Scaling(
         0.0 if spec["unscaled"] else _SCALE,
         1 if spec["growing"] else 2000,
-        binding.tell if job["scaled"] else None,
+        binding.note_fake if job["scaled"] else None,
     )
     with surroundings(binding, scaling):
         try:
@@ -114,7 +108,7 @@ def make(job: Any, spec: Any, kind: str, rank: Rank, pressure: float = 0.0) -> d
     return {
         "spec": spec, "kind": kind, "raised": raised, "unbound": unbound, "fakes": binding.fakes,
         "wraps": recorder.wraps, "wanted": wanted, "lenient": job["leniently"], "ordinary": job["ordinarily"],
-        "steps": sorted(binding.own_steps), "failed": binding.failures.plain(),
+        "steps": sorted(binding.source_steps), "failed": binding.failures.plain(),
         "size": sum(p.numel() for p in recorder.parameters()), "pressure": pressure if pressed else 0.0,
         "notes": {
             **vars(recorder.notes), "graphs": recorder.graphs.most, "fetched": data.fetched, "length": data.length,
@@ -124,14 +118,14 @@ def make(job: Any, spec: Any, kind: str, rank: Rank, pressure: float = 0.0) -> d
 
 
 def _data(job: Any, spec: Any, kind: str, rank: Rank, dtype: torch.dtype) -> Data:
-    """The micro-batches of a pass."""
+    """The data of a pass."""
     regime, steps = spec["regime"], spec["steps"]
     length, pieces = 2 * steps, steps
     if regime == "trailing":
         length += _trailing(steps, job.get("stepped", ()))
-        # Windows are left open by one piece less than there are steps.
+        # Windows stay open by one piece.
         pieces = max(steps - 1, 1)
-    # A batch is cut into pieces of two rows.
+    # Pieces have two rows.
     cut = 2 * pieces if job["cuts"] else 0
     return Data(
         kind=kind, counts=_counts(regime, kind, rank.rank, cut), length=length, seed=rank.order["seed"],

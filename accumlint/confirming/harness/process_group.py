@@ -1,4 +1,4 @@
-"""What the ranks of a run have together: their number, and what each of them holds."""
+"""The process group of a run: its size, and values gathered from all ranks."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ import torch.distributed as dist
 
 
 def world_size() -> int:
-    """How many ranks there are, 1 where they have joined no group."""
+    """The number of ranks, 1 without a process group."""
     return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
 
 
 def gathered(value: Any) -> list[Any]:
-    """What each rank has for a value, in their order."""
+    """The value of each rank, in order."""
     if world_size() == 1:
         return [value]
     found: list[Any] = [None] * world_size()
-    # torch annotates a part of its functions.
+    # torch annotates only some of its functions.
     dist.all_gather_object(found, value)  # pyright: ignore[reportUnknownMemberType]
     return found

@@ -1,8 +1,5 @@
-"""The ranks of a run: groups that are there already, DDP whose all-reduces are counted, processes not started."""
+"""Patches for distributed code: existing process groups, DDP with counted all-reduces, no spawned processes."""
 # pyright: reportPrivateUsage=false
-# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false, reportUnknownVariableType=false
-# pyright: reportUnknownParameterType=false, reportUnknownLambdaType=false, reportMissingTypeArgument=false
-# torch's own annotations are partial.
 
 from __future__ import annotations
 
@@ -25,15 +22,15 @@ from accumlint.confirming.harness.fakes.networks import Wrapper
 
 
 def processes(patch: Callable[..., Any], binding: Binding) -> None:
-    """Puts the ranks that are here in the place of those that the source would start and join."""
+    """Replaces the processes and groups that the source would start by the existing ranks."""
     patch(torch.nn, "DataParallel", _Parallel)
     _spawned(patch, binding.data.rank)
-    # All ranks have as many micro-batches.
+    # All ranks have the same number of micro-batches.
     patch(join, "Join", lambda *_, **__: nullcontext())
     patch(algorithms, "Join", lambda *_, **__: nullcontext())
-    # What a network gives stands for a tensor.
+    # Outputs of fake networks contain tensors.
     found = distributed._find_tensors
-    patch(distributed, "_find_tensors", lambda given: found(plain(given)))
+    patch(distributed, "_find_tensors", lambda outputs: found(plain(outputs)))
     counted = _counted(binding)
     patch(torch.nn.parallel, "DistributedDataParallel", counted)
     patch(distributed, "DistributedDataParallel", counted)
@@ -42,7 +39,7 @@ def processes(patch: Callable[..., Any], binding: Binding) -> None:
     on_cpu = binding.data.device.type == "cpu"
     if on_cpu:
         patch(dist, "all_reduce", _averaging(dist.all_reduce))
-        patch(dist, "all_gather", _of_one_size(dist.all_gather))
+        patch(dist, "all_gather", _same_size_only(dist.all_gather))
     patch(dist, "init_process_group", lambda *_, **__: None)
     patch(dist, "destroy_process_group", lambda *_, **__: None)
     patch(dist, "new_group", lambda *_, **__: dist.group.WORLD)
@@ -50,43 +47,43 @@ def processes(patch: Callable[..., Any], binding: Binding) -> None:
 
 
 def _counted(binding: Binding) -> type:
-    """DDP as a pass knows it."""
+    """A DDP class that counts all-reduces."""
     recorder = binding.recorder
 
     class Counted(Wrapped):
-        """DDP over the ranks that are here, its all-reduces counted."""
+        """DDP over the existing ranks, with counted all-reduces."""
 
         def __init__(self, module: torch.nn.Module, *_: Any, **kwargs: Any) -> None:
             binding.data.thaw(module)
             recorder.wraps += 1
             if next(module.parameters(), None) is None:
-                # What it is made of is not here.
+                # Its submodules are absent.
                 module = binding.model("model")
             if not any(p.requires_grad for p in module.parameters()):
-                # What is frozen in it is told by names that fakes do not have.
+                # The loop freezes by names that fakes do not have.
                 module.requires_grad_(True)
             views = kwargs.get("gradient_as_bucket_view") is True
-            unused = binding.way.unused
+            unused = binding.config.unused
             super().__init__(module, find_unused_parameters=unused, gradient_as_bucket_view=views)
-            self.own: list[Any] = [dist.group.WORLD, None]
+            self.comm_hook: list[Any] = [dist.group.WORLD, None]
 
             def counted(state: Any, bucket: Any) -> Any:
                 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 
                 recorder.note("reduce")
-                given, hook = self.own
-                return (hook or default_hooks.allreduce_hook)(given, bucket)
+                hook_state, hook = self.comm_hook
+                return (hook or default_hooks.allreduce_hook)(hook_state, bucket)
 
-            # DDP reads the annotations, which here would be text.
+            # DDP inspects the annotations, which are strings here.
             counted.__annotations__ = {}
             super().register_comm_hook(None, counted)
 
         def register_comm_hook(self, state: object, hook: Callable[..., Any]) -> None:
-            self.own[:] = [state, hook]
+            self.comm_hook[:] = [state, hook]
 
         def forward(self, *args: Any, **kwargs: Any) -> Any:
             if (control := recorder.settings.sabotage) in ("sync", "mute"):
-                # Every backward reduces, or none does.
+                # Controls reduce in every backward, or in none.
                 self.require_backward_grad_sync = control == "sync"
             return super().forward(*args, **kwargs)
 
@@ -98,7 +95,7 @@ class _Parallel(Wrapper):
 
 
 def _averaging(reduce: Callable[..., Any]) -> Callable[..., Any]:
-    """Gloo has no average; torch would divide where autograd sees it, which NCCL does not do."""
+    """An all_reduce with an average for gloo, without the autograd-visible division of torch's fallback."""
 
     def all_reduce(tensor: Any, op: Any = dist.ReduceOp.SUM, *args: Any, **kwargs: Any) -> Any:
         if op != dist.ReduceOp.AVG:
@@ -112,8 +109,8 @@ def _averaging(reduce: Callable[..., Any]) -> Callable[..., Any]:
     return all_reduce
 
 
-def _of_one_size(gather: Callable[..., Any]) -> Callable[..., Any]:
-    """Gloo ends the process where ranks gather tensors of different sizes, as they do of ragged data."""
+def _same_size_only(gather: Callable[..., Any]) -> Callable[..., Any]:
+    """An all_gather that raises on different sizes, where gloo would end the process."""
 
     def all_gather(tensors: Any, tensor: Any, *args: Any, **kwargs: Any) -> Any:
         sizes = [torch.zeros(1, dtype=torch.long) for _ in range(dist.get_world_size())]
@@ -126,7 +123,7 @@ def _of_one_size(gather: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _spawned(patch: Callable[..., Any], rank: int) -> None:
-    """What is to be a process for each rank is called by each rank itself."""
+    """Runs the target of a process for each rank in the rank itself."""
 
     def spawn(fn: Callable[..., Any], args: Any = (), *_: Any, **__: Any) -> None:
         fn(rank, *args)
@@ -134,11 +131,11 @@ def _spawned(patch: Callable[..., Any], rank: int) -> None:
     start = BaseProcess.start
 
     def started(self: Any) -> None:
-        told = [a for a in (*self._args, *self._kwargs.values()) if type(a) is int]
-        if not told:
-            # No rank: the guard has its say.
+        ranks = [a for a in (*self._args, *self._kwargs.values()) if type(a) is int]
+        if not ranks:
+            # Without a rank argument, the sandbox decides.
             start(self)
-        elif told[0] == rank:
+        elif ranks[0] == rank:
             self._target(*self._args, **self._kwargs)
 
     patch(torch.multiprocessing, "spawn", spawn)

@@ -1,4 +1,4 @@
-"""What a set-up file gives: a user's own objects, in the places where nothing can be made up."""
+"""Loads a set-up file, and adapts the objects that it provides."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from accumlint.confirming.harness.fakes.batches import Data
 from accumlint.reading import names
 
 
-class GivenError(Exception):
-    """A set-up file that gives nothing; the message is a sentence."""
+class SetupError(Exception):
+    """An unusable set-up file; the message is a sentence."""
 
 
-class Fed:
-    """A user's own micro-batches, counted as they are taken."""
+class CountedBatches:
+    """Provided micro-batches that are counted when the loop takes them."""
 
     def __init__(self, batches: Any, data: Data) -> None:
         self._batches = batches
@@ -33,7 +33,7 @@ class Fed:
             yield batch
 
     def __next__(self) -> Any:
-        """The next one, as of a loader that is cycled."""
+        """The next one; restarts at the end, like a cycled loader."""
         self._endless = self._endless or itertools.cycle(self._batches)
         self._data.begin()
         return next(self._endless)
@@ -45,8 +45,8 @@ class Fed:
         return getattr(self._batches, name)
 
 
-class Partly(SimpleNamespace):
-    """Settings of which some are known, as a set-up file gives them; the others are answered by their names."""
+class PartialNamespace(SimpleNamespace):
+    """Provided settings; missing ones are chosen by name."""
 
     def __init__(self, known: Mapping[str, Any], unknown: Callable[[str], Any]) -> None:
         super().__init__(**known)
@@ -58,8 +58,8 @@ class Partly(SimpleNamespace):
         return self._unknown(name)
 
 
-class Kept:
-    """An attribute that stays what a set-up file gives for it, whatever is assigned to it."""
+class ProvidedAttribute:
+    """A descriptor for a provided attribute: assignments are ignored, except of a wrapper around it."""
 
     def __init__(self, value: Any) -> None:
         self._value = value
@@ -72,36 +72,36 @@ class Kept:
             self._value = value
 
 
-def wraps(value: object, given: object) -> bool:
-    """Whether a value is a given module in a wrapper, as for several ranks."""
-    if not (isinstance(value, nn.Module) and isinstance(given, nn.Module)) or value is given:
+def wraps(value: object, module: object) -> bool:
+    """Whether a value is a wrapper around a module, such as DDP."""
+    if not (isinstance(value, nn.Module) and isinstance(module, nn.Module)) or value is module:
         return False
-    return any(inner is given for inner in value.modules())
+    return any(inner is module for inner in value.modules())
 
 
-def given(file: str, data: Data, world: int, device: torch.device) -> dict[str, Any]:
-    """The objects that the `setup(rank, world, device)` of a file returns, by the names they are to have.
+def load_setup(file: str, data: Data, world: int, device: torch.device) -> dict[str, Any]:
+    """The objects that `setup(rank, world, device)` of a file returns, by name.
 
     Raises:
-        GivenError: where it has no such function, fails, returns no mapping, or gives nothing in it.
+        SetupError: where the file has no such function, fails, or returns no objects.
     """
     try:
         found = runpy.run_path(file, run_name="accumlint_setup")["setup"](data.rank, world, device)
     except KeyError as problem:
-        raise GivenError(f"the set-up file defines no {problem}") from None
-    # Whatever is wrong with the user's file is his to read.
+        raise SetupError(f"the set-up file defines no {problem}") from None
+    # Any error in the user's file is reported to him.
     except Exception as problem:  # noqa: BLE001
-        raise GivenError(f"the set-up file raised {type(problem).__name__}: {problem}") from None
+        raise SetupError(f"the set-up file raised {type(problem).__name__}: {problem}") from None
     if not isinstance(found, dict):
-        raise GivenError("`setup` in the set-up file returns no dictionary")
-    # Of what types its keys and values are, only the user knows.
+        raise SetupError("`setup` in the set-up file returns no dictionary")
+    # The types of keys and values are unknown.
     objects: dict[str, Any] = dict(found)  # pyright: ignore[reportUnknownArgumentType]
-    # What is left open is made up as before.
+    # Names that are left open get fakes.
     filled = {name: value for name, value in objects.items() if value is not ...}
     if objects and not filled:
-        raise GivenError(f"the set-up file leaves `{next(iter(objects))}` open")
+        raise SetupError(f"the set-up file leaves `{next(iter(objects))}` open")
     return {
-        name: Fed(value, data)
+        name: CountedBatches(value, data)
         if names.role_of(name.rpartition(".")[2]) == "loader" or are_batches(value)
         else value
         for name, value in filled.items()
@@ -109,17 +109,17 @@ def given(file: str, data: Data, world: int, device: torch.device) -> dict[str, 
 
 
 def are_batches(value: object) -> bool:
-    """True for a list of what holds tensors, as micro-batches do."""
+    """True for a list of micro-batches."""
     items = cast("list[Any]", value) if isinstance(value, list) else []
     return bool(items) and all(map(_is_data, items))
 
 
 def _is_data(item: Any) -> bool:
-    """Whether an item holds tensors, as a micro-batch does."""
-    held: list[Any] = []
+    """Whether an item contains tensors, like a micro-batch."""
+    values: list[Any] = []
     if isinstance(item, dict):
-        held = [*cast("dict[Any, Any]", item).values()]
+        values = [*cast("dict[Any, Any]", item).values()]
     elif isinstance(item, tuple | list):
-        held = [*cast("list[Any]", item)]
-    # The named parameters of a network are no micro-batches.
-    return any(isinstance(x, torch.Tensor) and not isinstance(x, nn.Parameter) for x in held)
+        values = [*cast("list[Any]", item)]
+    # Named parameters of a network are no micro-batches.
+    return any(isinstance(x, torch.Tensor) and not isinstance(x, nn.Parameter) for x in values)

@@ -1,4 +1,4 @@
-"""Whose a source file is: the user's, an installed package's or accumlint's own."""
+"""Classifies source files: project, installed package or accumlint."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from pathlib import Path
 from types import FrameType
 
 OURS = str(Path(__file__).parents[2]) + os.sep
-_INSTALLED = ("site-packages", "dist-packages")
+INSTALLED = ("site-packages", "dist-packages")
 
 
 def is_library(frame: FrameType) -> bool:
     """True for code of an installed package."""
-    return any(folder in frame.f_code.co_filename for folder in _INSTALLED)
+    return any(folder in frame.f_code.co_filename for folder in INSTALLED)
 
 
 def is_of_project(file: str) -> bool:
-    """True for a file that is neither Python's, nor of an installed package, nor of accumlint's own."""
-    foreign = (*_INSTALLED, "/lib/python")
+    """True for a file of neither Python, an installed package nor accumlint."""
+    foreign = (*INSTALLED, "/lib/python")
     return (
         bool(file)
         and not file.startswith(("<", OURS))

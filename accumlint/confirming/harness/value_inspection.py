@@ -1,8 +1,6 @@
-"""What a value of the user's source is to a run: a thing with a role, a micro-batch, a misuse of torch."""
-# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false, reportUnknownVariableType=false
-# pyright: reportUnknownParameterType=false, reportUnknownLambdaType=false
+"""Classifies values of a user's source: training objects, micro-batches, misuse of torch."""
 # pyright: reportPrivateUsage=false
-# torch's own annotations are partial; a stub's own attributes must not look like what it stands for.
+# Private attributes of a stub stay out of the way of the user's names.
 
 from __future__ import annotations
 
@@ -22,17 +20,17 @@ from accumlint.confirming.harness.fakes.stub import Absent, AbsentModule, Stub
 from accumlint.confirming.harness.source_files import is_of_project
 from accumlint.reading import names
 
-# Where torch refuses what is done in the wrong order.
+# The modules in which torch raises on calls in the wrong order.
 _MACHINERY = re.compile(r"torch/(amp|optim|autograd|nn/parallel)/")
 
 
 def is_settings(text: str) -> bool:
-    """True for what reads like a configuration as a whole."""
+    """True for the name of a settings object."""
     return names.is_configuration(f"{text}.")
 
 
 def make_module(cls: type) -> None:
-    """A class with a forward of its own is a module, by way of a base that is not here."""
+    """Makes a class with a forward and an absent base a module."""
     if "forward" in vars(cls) and issubclass(cls, Absent) and not issubclass(cls, nn.Module):
         cls.__bases__ = tuple(
             type("Absent", (AbsentModule,), {"_answers": b._answers, "_text": b._text})
@@ -42,37 +40,37 @@ def make_module(cls: type) -> None:
         )
 
 
-def has_base_elsewhere(cls: type) -> bool:
-    """Whether a class has a base that another file of the project defines."""
+def has_project_base(cls: type) -> bool:
+    """Whether a base of a class is defined in another file of the project."""
     modules = {base.__module__ for base in cls.__mro__} - {cls.__module__}
     files = (getattr(sys.modules.get(name), "__file__", None) for name in modules)
     return any(file and is_of_project(file) for file in files)
 
 
-def holds_batch(item: Any) -> bool:
-    """True for a micro-batch, also with its number or inside of what `zip` gives."""
-    return isinstance(item, Batch) or (isinstance(item, tuple) and any(map(holds_batch, item)))
+def contains_batch(item: Any) -> bool:
+    """True for a micro-batch, possibly in a tuple from `enumerate` or `zip`."""
+    return isinstance(item, Batch) or (isinstance(item, tuple) and any(map(contains_batch, item)))
 
 
 def is_misuse(failure: Exception) -> bool:
-    """True where torch refuses what a loop does with its scaler, its optimizer, its graph or its wrapper."""
+    """True where torch raises because of how the loop uses its scaler, optimizer, graph or wrapper."""
     frames = traceback.extract_tb(failure.__traceback__)
     return bool(frames) and bool(_MACHINERY.search(frames[-1].filename))
 
 
-# What an optimizer does besides stepping: it tells ranks apart, or counts what it is given.
-_MORE = re.compile(
+# Names of what an optimizer does besides stepping: it distinguishes ranks, or counts micro-batches.
+_REDUCING = re.compile(
     r"reduce|gather|broadcast|dist$|distributed|process_group|rank|world|sync|accum(?!lint)|micro"
 )
 
 
-def may_mend(cls: type) -> bool:
-    """Whether an optimizer of the user's may do more than step, like reducing what it applies, by the words it uses."""
-    own = (c for c in cls.__mro__ if not c.__module__.startswith(("torch", "builtins")))
-    functions = [f for c in own for f in vars(c).values() if isinstance(f, types.FunctionType)]
+def may_change_gradients(cls: type) -> bool:
+    """Whether a project-defined optimizer may change gradients before it steps, by the names it uses."""
+    classes = (c for c in cls.__mro__ if not c.__module__.startswith(("torch", "builtins")))
+    functions = [f for c in classes for f in vars(c).values() if isinstance(f, types.FunctionType)]
     seen = set[types.CodeType]()
     while functions:
-        # torch wraps a step in its hooks, which are nobody's.
+        # torch wraps `step`.
         function = inspect.unwrap(functions.pop())
         codes = [function.__code__]
         while codes:
@@ -80,7 +78,7 @@ def may_mend(cls: type) -> bool:
             if code in seen or "site-packages" in code.co_filename:
                 continue
             seen.add(code)
-            if any(_MORE.search(name.lower()) for name in (*code.co_names, *code.co_varnames)):
+            if any(_REDUCING.search(name.lower()) for name in (*code.co_names, *code.co_varnames)):
                 return True
             codes += [c for c in code.co_consts if isinstance(c, types.CodeType)]
             # Functions of its file that it calls.
@@ -90,7 +88,7 @@ def may_mend(cls: type) -> bool:
 
 
 def look_up(frame: Any, name: str) -> Any:
-    """The value of a dotted name as the user's code sees it, None where there is none."""
+    """The value of a dotted name in a user's frame, None for none."""
     first, *rest = name.split(".")
     if not first.isidentifier():
         return None
@@ -102,7 +100,7 @@ def look_up(frame: Any, name: str) -> Any:
     return value
 
 
-def is_thing(value: Any) -> bool:
+def is_training_object(value: Any) -> bool:
     if isinstance(value, Absent):
         return False
     return isinstance(value, nn.Module | Loader | Batch | torch.optim.Optimizer) or (

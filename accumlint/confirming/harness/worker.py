@@ -1,14 +1,11 @@
-"""One rank: runs every job in a process of its own, and writes what its recorder noted.
+"""A worker process of torchrun: runs every job of a rank in a forked process and writes the recorded notes.
 
-A job's process is in the sandbox and sends its result; only this one, which executes no code of the user's, writes it.
+A job's process is sandboxed and sends its result; only this process, which executes no user code, writes it.
 
-Started by torchrun, in a fork of its process, with the path of a file of jobs: torch is imported once for all ranks.
-Each job is run in a fork of this process, so that what one loop does to the interpreter, the memory or the process
-group touches no other.
+torchrun starts it in a fork of its own process, so that torch is imported once for all ranks. Each job runs in a fork
+of this process, so that a loop cannot affect the interpreter, memory or process group of another.
 """
-# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false, reportUnknownVariableType=false
-# pyright: reportPrivateImportUsage=false, reportUnknownLambdaType=false
-# torch's own annotations are partial.
+# pyright: reportPrivateImportUsage=false
 
 from __future__ import annotations
 
@@ -33,7 +30,7 @@ import torch
 import torch.distributed as dist
 
 from accumlint.confirming.harness.environment import forget
-from accumlint.confirming.harness.epochs import own_epoch
+from accumlint.confirming.harness.epochs import script_epoch
 from accumlint.confirming.harness.first_pass import has_stepped, is_refused, run_first
 from accumlint.confirming.harness.isolation import audit_hooks, kernel, no_compile
 from accumlint.confirming.harness.isolation.confinement import confine, limit_memory
@@ -41,35 +38,35 @@ from accumlint.confirming.harness.isolation.integrity import Channel, Forged, Or
 from accumlint.confirming.harness.job_rank import Rank
 from accumlint.confirming.harness.pass_runner import make
 
-# What of a pass makes a difference only to some loops.
+# Settings of a pass that only matter for some loops.
 _SETTINGS = ("pressure", "unscaled", "growing")
-# Nor do controls: where equal numbers of targets leave nothing unequal, their pass is one already.
+# Controls that only matter where target counts differ, or where whole windows leave micro-batches.
 _OF_CONTROLS = {"even": "uneven", "flush": "leaves"}
 _FORGED: dict[str, Any] = {"forged": True, "passes": []}
-# As many seconds a rank waits for what others have to tell.
-_FOR_OTHERS = 300
-# As much is read of where a job hung: the user's code can write there.
-_MOST_TOLD = 2**20
-# What a loop on fakes may write in all, and how often that is looked at, in seconds.
+# The seconds for which a rank waits for the reports of others.
+_PEER_TIMEOUT = 300
+# The part of a hang's traceback that is read: user code can write there.
+_MOST_LOG = 2**20
+# The limits of what a job may write, and the interval of the check in seconds.
 _MOST_WRITTEN, _MOST_FILES, _EVERY = 4 * 2**30, 50_000, 0.5
 
 
 def main(path: str) -> None:
-    """Runs the jobs in the file at `path`."""
+    """Runs the jobs of the order file at `path`."""
     kernel.die_with_parent()
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
-        # What torchrun does on a signal is not for its ranks to do.
+        # torchrun's own signal handlers must not run in its ranks.
         signal.signal(number, signal.SIG_DFL)
-    no_compile.keep_out()
+    no_compile.install()
     order = json.loads(Path(path).read_text(encoding="utf-8"))
     if any(job.get("accelerate") for job in order["jobs"]):
-        # Accelerate asks whether models have such tensors, and their import takes half as long as torch's own.
+        # Accelerate probes models for such tensors; the import takes half as long as torch's own.
         with contextlib.suppress(ImportError):
             importlib.import_module("torch.distributed.tensor")
-    # Not faulthandler's timer, whose thread a fork would wait for in vain.
+    # Not faulthandler's timer: a fork would wait for its thread.
     signal.alarm(int(order["timeout"]))
     rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    # Before torch 2.4, torchrun's rendezvous leaves the store to the first rank.
+    # Before torch 2.4, torchrun leaves the store to the first rank.
     hosts = rank == 0 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "False"
     store = _store(hosts, order["timeout"])
     for number, job in enumerate(order["jobs"]):
@@ -81,7 +78,7 @@ def main(path: str) -> None:
 
 
 def _store(hosts: bool, timeout: float) -> dist.TCPStore:
-    """What all ranks can read; one of them, or torchrun, hosts it."""
+    """The store that all ranks share; one of them, or torchrun, hosts it."""
     return dist.TCPStore(
         os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), is_master=hosts, wait_for_workers=False,
         timeout=timedelta(seconds=timeout),
@@ -89,7 +86,7 @@ def _store(hosts: bool, timeout: float) -> dist.TCPStore:
 
 
 def _in_a_fork(job: Any, rank: Rank) -> None:
-    """Runs a job in a process of its own, and writes what that sends, or how it ended."""
+    """Runs a job in a forked process, and writes its result or how it ended."""
     sys.stdout.flush()
     file = Path(rank.order["out"], f"{rank.number}.{rank.rank}.json")
     hung = file.with_suffix(".hung")
@@ -99,7 +96,7 @@ def _in_a_fork(job: Any, rank: Rank) -> None:
         try:
             _send(job, rank, channel, hung)
         except BaseException:  # noqa: BLE001
-            # A fault of ours: told with its traceback, and the other jobs go on.
+            # A bug in accumlint is reported with its traceback, and the other jobs go on.
             with contextlib.suppress(OSError):
                 channel.send({"fault": traceback.format_exc(), "passes": []})
         finally:
@@ -120,14 +117,14 @@ def _in_a_fork(job: Any, rank: Rank) -> None:
 
 
 def _send(job: Any, rank: Rank, channel: Channel, hung: Path) -> None:
-    """In the process of a job: runs it and sends what was noted; where it hangs is written to `hung`."""
+    """In the process of a job: runs it and sends the notes; the traceback of a hang is written to `hung`."""
     _let_go(channel.sending_end())
     kernel.die_with_parent()
-    # Whatever it starts ends with it.
+    # Its own process group, so that everything it starts can be killed.
     os.setpgid(0, 0)
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     _silence()
-    # Nothing is left beside the modules of the user's project.
+    # No byte code beside the modules of the project.
     sys.dont_write_bytecode = True
     faulthandler.dump_traceback_later(
         max(rank.order["limit"] - 0.5, 0.5), file=hung.open("w", encoding="utf-8")
@@ -139,7 +136,7 @@ def _send(job: Any, rank: Rank, channel: Channel, hung: Path) -> None:
 
 
 def _ended(child: int, rank: Rank, channel: Channel) -> dict[str, Any]:
-    """Waits for the process of a job, taking what it sends, and ends it where it has to: how it ended."""
+    """Waits for the process of a job while reading its result, and kills it at a limit; returns how it ended."""
     until = time.monotonic() + rank.order["limit"]
     keys = [f"ended/{rank.number}/{r}" for r in range(rank.world) if r != rank.rank]
     grace = math.inf
@@ -151,7 +148,7 @@ def _ended(child: int, rank: Rank, channel: Channel) -> dict[str, Any]:
             break
         now = time.monotonic()
         if grace == math.inf and any(rank.store.check([key]) for key in keys):
-            # Another has finished: what is still running waits for a rank that will not come.
+            # Another rank has finished: a process that is still running waits for it.
             grace = now + max(5.0, rank.order["limit"] / 6)
         if now > min(until, grace):
             stopped = "time" if now > until else "waited"
@@ -167,29 +164,26 @@ def _ended(child: int, rank: Rank, channel: Channel) -> dict[str, Any]:
     return {"how": stopped or "itself", "code": os.waitstatus_to_exitcode(status)}
 
 
-def _let_go(kept: int) -> None:
-    """Leads the files and sockets of this process's parents nowhere, but one.
-
-    Their numbers stay taken: objects that have them may still close them.
-    """
+def _let_go(keep: int) -> None:
+    """Redirects inherited file descriptors but one to the null device; their owners may still close them."""
     nowhere = os.open(os.devnull, os.O_RDWR)
     for name in os.listdir("/dev/fd"):
-        if (number := int(name)) > 2 and number not in (kept, nowhere):
-            # The folder that was just listed is closed by now.
+        if (number := int(name)) > 2 and number not in (keep, nowhere):
+            # The descriptor of the listing itself is closed by now.
             with contextlib.suppress(OSError):
                 os.fstat(number)
                 os.dup2(nowhere, number)
 
 
 def _silence() -> None:
-    """What the user's code prints goes nowhere: an endless loop would fill the disk with it."""
+    """Discards the output of user code, which could fill the disk."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     for stream in (1, 2):
         os.dup2(nowhere, stream)
 
 
 def _fits(folder: Path) -> bool:
-    """Whether what a job has written so far is no more than it may."""
+    """Whether a job has stayed within its limits for files."""
     size = entries = 0
     for here, _, names in os.walk(folder):
         for name in names:
@@ -202,71 +196,71 @@ def _fits(folder: Path) -> bool:
 
 
 def _end(child: int) -> None:
-    """Kills a job's process and those of its group."""
+    """Kills a job's process and its group."""
     for kill in (os.killpg, os.kill):
         with contextlib.suppress(ProcessLookupError):
             kill(child, signal.SIGKILL)
 
 
 def _last_line(hung: Path, file: str) -> int:
-    """The user's line that was being executed when a job was found to hang, 0 where that is not known."""
+    """The user's line that a hung job was executing, 0 for unknown."""
     if not hung.exists():
         return 0
-    with hung.open(encoding="utf-8", errors="replace") as told:
-        text = told.read(_MOST_TOLD)
-    # Threads that wait for work come first; the user's code is in the main one, innermost first.
+    with hung.open(encoding="utf-8", errors="replace") as log:
+        text = log.read(_MOST_LOG)
+    # Idle threads come first; user code runs in the main thread, innermost first.
     found = re.search(rf'File "{re.escape(file)}", line (\d+)', text)
     return int(found[1]) if found else 0
 
 
 def _job(job: Any, rank: Rank) -> dict[str, Any]:
-    """What this rank noted in each pass of a job."""
-    rank.store = dist.PrefixStore(f"job/{rank.number}", _store(False, _FOR_OTHERS))
+    """The notes of this rank for each pass of a job."""
+    rank.store = dist.PrefixStore(f"job/{rank.number}", _store(False, _PEER_TIMEOUT))
     reached_into = _prepare(job, rank)
     passes: list[dict[str, Any]] = []
     made: dict[str, Any] = {"passes": passes, "reached_into": reached_into}
     if job["epochs"]:
         before = frozenset(sys.modules)
         share = rank.world if job["accelerate"] else 1
-        made["epoch"] = own_epoch(job["text"], job["file"], job["line"], share)
+        made["epoch"] = script_epoch(job["text"], job["file"], job["line"], share)
         forget(before)
     first = run_first(job, rank)
     passes.append(first)
     if is_refused(first):
-        # It would try again in every other pass.
+        # The loop would try again in every other pass.
         return made
-    job["stepped"] = rank.everywhere("stepped", _stepped(first))[0]
-    pressure = min(rank.everywhere("pressure", _pressure(first["notes"]["events"])))
+    job["stepped"] = rank.all_gather("stepped", _stepped(first))[0]
+    pressure = min(rank.all_gather("pressure", _pressure(first["notes"]["events"])))
     more = first["raised"] is not None or has_stepped(first)
-    told = rank.everywhere("tells", {**_tells(first), "more": more})
-    if not (job["stepless"] or any(one["more"] for one in told)):
+    reports = rank.all_gather("tells", {**_effective_settings(first), "more": more})
+    if not (job["stepless"] or any(one["more"] for one in reports)):
         # There is nothing to compare.
         return made
     parted = False
     for index, spec in enumerate(job["passes"][1:]):
         raised = passes[-1]["raised"]
-        ends = rank.everywhere(f"pass/{index}", raised and [raised["kind"], raised["line"]])
+        ends = rank.all_gather(f"pass/{index}", raised and [raised["kind"], raised["line"]])
         if any(end != ends[0] for end in ends):
-            # What the ranks still have in the air would reach the wrong pass; to wait once more takes too long.
+            # Pending messages would reach the wrong pass; a second timeout would take too long.
             if parted:
                 break
             parted = True
             rank.join("parted")
         settings = [*filter(spec.get, _SETTINGS), _OF_CONTROLS.get(spec["sabotage"])]
-        if all(told[0][setting] for setting in settings if setting):
+        if all(reports[0][setting] for setting in settings if setting):
             passes.append(make(job, spec, first["kind"], rank, pressure))
     return made
 
 
 def _prepare(job: Any, rank: Rank) -> list[str]:
-    """Has this process run a job and nothing else; the list gets what the job used to reach into what is recorded."""
+    """Prepares and confines this process for a job; returns the list of functions used that can change the recorder."""
     order, device = rank.order, rank.device
     if device.type == "cuda":
         torch.cuda.set_device(device)
     if rank.world > 1 or job["distributed"]:
         rank.join()
     if device.type == "cpu":
-        # Accelerate joins other processes on the CPU only when it is told to.
+        # Accelerate uses the CPU only if requested.
         os.environ["ACCELERATE_USE_CPU"] = "true"
     rank.scratch.mkdir()
     os.chdir(rank.scratch)
@@ -284,11 +278,11 @@ def _prepare(job: Any, rank: Rank) -> list[str]:
     return reached_into
 
 
-def _tells(first: dict[str, Any]) -> dict[str, bool]:
-    """Which settings of a pass make a difference: a threshold where something clips, a scale where something scales.
+def _effective_settings(first: dict[str, Any]) -> dict[str, bool]:
+    """Which settings of a pass matter for a loop: a threshold if it clips, a scale if it uses a GradScaler.
 
-    "uneven": whether micro-batches have as many targets as they will, whatever the data; "leaves": whether an epoch of
-    whole windows leaves something all the same.
+    "uneven": target counts differ between micro-batches; "leaves": whole windows leave micro-batches at the end of an
+    epoch.
     """
     notes = first["notes"]
     cut = first["raised"] is not None
@@ -304,7 +298,7 @@ def _tells(first: dict[str, Any]) -> dict[str, bool]:
 
 
 def _stepped(first: dict[str, Any]) -> list[int]:
-    """After how many micro-batches of its first epoch a pass has stepped, whole windows left out."""
+    """The numbers of micro-batches after which the first epoch steps, modulo whole windows."""
     events = itertools.takewhile(lambda e: e["kind"] != "epoch", first["notes"]["events"])
     seen: set[int] = set()
     found: set[int] = set()
@@ -317,10 +311,7 @@ def _stepped(first: dict[str, Any]) -> list[int]:
 
 
 def _pressure(events: list[dict[str, Any]]) -> float:
-    """A clipping threshold that bites: half the norm of the first window.
-
-    Of a window that was cut short, a quarter: the mean of fewer micro-batches is larger.
-    """
+    """A clipping threshold that takes effect: half the norm of the first window, a quarter of an incomplete one."""
     steps = [index for index, event in enumerate(events) if event["kind"] == "step"]
     window = events[: steps[0]] if steps else events
     parts = [part for event in window for part in event.get("contributions", ())]

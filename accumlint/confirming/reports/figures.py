@@ -1,23 +1,23 @@
-"""What the steps of a pass applied, in pictures."""
+"""SVG charts of the updates of a pass."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
 
-from accumlint.confirming.finding_verdicts import TELLING
+from accumlint.confirming.finding_verdicts import ERROR_THRESHOLD
 from accumlint.confirming.reports.text_columns import factor, figure
 from accumlint.confirming.result import Pass, Update
 from accumlint.diagnostics.drawing.markup import Markup, element, picture
 
 _HEIGHT, _TOP, _BASE, _STRIDE, _MARGIN = 168, 26, 132, 46, 8
 _WIDE = 260
-# More updates than these are left to the table.
+# Further updates are only in the table.
 MOST = 12
 
 
 def norms(done: Pass, most: float, name: str) -> Markup:
-    """The gradient norm that each update applied, a bar within the outline of its reference; `most` is the top."""
+    """The gradient norm of each update as a bar within the outline of its reference; `most` is the top."""
 
     def bars(update: Update, x: float) -> Iterator[Markup]:
         tone = _tone(update.error)
@@ -27,33 +27,33 @@ def norms(done: Pass, most: float, name: str) -> Markup:
             top = _y(max(update.applied, update.reference), most)
             yield _text(f"\N{MULTIPLICATION SIGN} {words}", tone, x, top - 5)
 
-    told = "; ".join(
+    description = "; ".join(
         f"update {u.number} applies {figure(u.applied)}, the large batch {figure(u.reference)}"
         for u in done.updates[:MOST]
     )
-    return _chart(done.updates, bars, name, "Gradient norm of each update", told)
+    return _chart(done.updates, bars, name, "Gradient norm of each update", description)
 
 
 def spreads(done: Pass, most: float, name: str) -> Markup:
-    """How far the ranks are apart at each update."""
+    """The difference between ranks at each update."""
 
     def bars(update: Update, x: float) -> Iterator[Markup]:
         tone = _tone(update.spread)
         yield _bar(f"bar {tone}", x, 16, update.spread, most)
         yield _text(figure(update.spread), tone, x, _y(update.spread, most) - 5)
 
-    told = "; ".join(f"update {u.number}: {figure(u.spread)}" for u in done.updates[:MOST])
-    return _chart(done.updates, bars, name, "Largest difference between ranks", told)
+    description = "; ".join(f"update {u.number}: {figure(u.spread)}" for u in done.updates[:MOST])
+    return _chart(done.updates, bars, name, "Largest difference between ranks", description)
 
 
 def weights(update: Update, most: float, name: str) -> Markup:
-    """What a target of each micro-batch weighs: as high as its weight, as wide as there are targets."""
+    """The weight of a target in each micro-batch: bars as high as the weight and as wide as the number of targets."""
     whole = sum(update.targets) or 1
     room = max(_WIDE, 24 * len(update.microbatches))
     x = float(_MARGIN)
     bars: list[Markup] = []
     labels: list[Markup] = []
-    said: list[str] = []
+    titles: list[str] = []
     for number, targets, weight in zip(
         update.microbatches, update.targets, update.weights, strict=False
     ):
@@ -61,7 +61,7 @@ def weights(update: Update, most: float, name: str) -> Markup:
         tone = _tone(weight - 1)
         middle = x + width / 2
         title = f"micro-batch {number}: {targets} targets, weight {figure(weight)}"
-        said.append(title)
+        titles.append(title)
         bar = _bar(f"bar {tone}", middle, max(width - 3, 1), weight, most)
         bars.append(element("g", element("title", title), bar))
         labels.append(_text(str(number), "", middle, _BASE + 15))
@@ -72,11 +72,11 @@ def weights(update: Update, most: float, name: str) -> Markup:
     one = element("path", class_="one", d=f"M{_MARGIN} {_y(1, most):g}H{x:g}")
     title = f"Weight of a target in each micro-batch of update {update.number}"
     parts = [*bars, _baseline(x), one, *labels]
-    return picture(parts, x + _MARGIN, _HEIGHT, name, title, "; ".join(said))
+    return picture(parts, x + _MARGIN, _HEIGHT, name, title, "; ".join(titles))
 
 
 def arrows(update: Update, name: str) -> Markup | None:
-    """The applied gradient beside the large batch's, with its true length and angle; None where one is unknown."""
+    """The applied gradient beside the large batch's, with true length and angle; None for unknown ones."""
     ratio = update.applied / update.reference if update.reference else math.nan
     if not (math.isfinite(ratio) and math.isfinite(update.cosine)):
         return None
@@ -97,17 +97,17 @@ def arrows(update: Update, name: str) -> Markup | None:
         _label("applied", tone, tip[0], tip[1] - 10),
         _label("large batch", "quiet", end, y + 20),
     ]
-    told = (
+    description = (
         f"The applied gradient is {figure(ratio)} times as long as the large batch's and "
         f"{figure(math.degrees(math.acos(cosine)))} degrees away from it; the gap between their tips "
         f"is {figure(update.error)}."
     )
     title = f"Applied gradient of update {update.number} against the large batch's"
-    return picture(parts, _WIDE + 2 * _MARGIN, y + 30, name, title, told)
+    return picture(parts, _WIDE + 2 * _MARGIN, y + 30, name, title, description)
 
 
 def _label(text: str, tone: str, x: float, y: float) -> Markup:
-    """A word at a tip, kept within the picture."""
+    """A label at an arrow's tip, within the picture."""
     half = len(text) * 3.1
     inside = min(max(x, half), _WIDE + 2 * _MARGIN - half)
     return _text(text, tone, inside, y)
@@ -118,9 +118,9 @@ def _chart(
     bars: Callable[[Update, float], Iterator[Markup]],
     name: str,
     title: str,
-    told: str,
+    description: str,
 ) -> Markup:
-    """Bars over the number of each update."""
+    """Bars by update number."""
     parts: list[Markup] = []
     x = float(_MARGIN)
     for update in updates[:MOST]:
@@ -129,7 +129,7 @@ def _chart(
         parts.append(_text(str(update.number), "", middle, _BASE + 15))
         x += _STRIDE
     parts.append(_baseline(x))
-    return picture(parts, max(x, 120) + _MARGIN, _HEIGHT, name, title, told)
+    return picture(parts, max(x, 120) + _MARGIN, _HEIGHT, name, title, description)
 
 
 def _text(words: str, tone: str, middle: float, y: float) -> Markup:
@@ -154,4 +154,4 @@ def _y(value: float, most: float) -> float:
 
 
 def _tone(error: float) -> str:
-    return "good" if abs(error) <= TELLING else "bad"
+    return "good" if abs(error) <= ERROR_THRESHOLD else "bad"

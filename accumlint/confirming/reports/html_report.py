@@ -1,32 +1,31 @@
-"""What confirming gave, as one HTML file that needs nothing else."""
+"""The report of `confirm` as one self-contained HTML file."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-from accumlint.confirming.finding_verdicts import TELLING, Case, cases, decisive, tally, worst
+from accumlint.confirming.finding_verdicts import (
+    ERROR_THRESHOLD,
+    Case,
+    cases,
+    decisive,
+    tally,
+    worst,
+)
+from accumlint.confirming.reports import sentences
 from accumlint.confirming.reports.figures import MOST, arrows, norms, spreads, weights
 from accumlint.confirming.reports.pass_diagram import timeline
-from accumlint.confirming.reports.sentences import (
-    besides,
-    circumstances,
-    controlled,
-    exception,
-    grouped,
-    sentence,
-    summed,
-)
 from accumlint.confirming.reports.text_columns import Column, columns, compared, figure
 from accumlint.confirming.result import Confirmation, Pass, Verdict
-from accumlint.confirming.symptoms.microbatch_outcomes import holding, story
+from accumlint.confirming.symptoms.microbatch_outcomes import outcome_sentence, replay
 from accumlint.diagnostics.drawing.components import code, details, prose, scrolled, source, table
 from accumlint.diagnostics.drawing.diagram_svg import MOST as LONGEST
 from accumlint.diagnostics.drawing.diagram_svg import timeline_svg, words
 from accumlint.diagnostics.drawing.html_document import document
 from accumlint.diagnostics.drawing.markup import Markup, element, joined
 
-# Weights and spreads below it are as they should be, and no picture is drawn of them.
+# Smaller deviations of weights and spreads get no chart.
 _VISIBLE = 1e-6
 _TONES = {Verdict.CONFIRMED: "bad", Verdict.REFUTED: "good", Verdict.UNDECIDED: "open"}
 
@@ -37,9 +36,9 @@ def page(
     unprotected: Sequence[str] = (),
     made: str = "",
 ) -> str:
-    """The whole file as text; `sources` are the texts of the user's files, by their names as shown.
+    """The file as text; `sources` are the texts of the user's files, by displayed name.
 
-    `unprotected` is what nothing kept the runs from; `made` tells by which command, versions and device.
+    `unprotected` lists missing protections; `made` names the command, versions and device.
     """
     run = cases(confirmations)
     articles = (
@@ -48,7 +47,7 @@ def page(
     header = element(
         "header",
         element("h1", "accumlint confirm"),
-        element("p", sentence(tally(run).capitalize()), class_="tally"),
+        element("p", sentences.sentence(tally(run).capitalize()), class_="tally"),
         element("p", made, class_="place") if made else Markup(),
         _contents(run),
         *_unprotected(unprotected),
@@ -57,14 +56,14 @@ def page(
 
 
 def _unprotected(lines: Sequence[str]) -> Iterator[Markup]:
-    """What nothing kept the runs from on the machine that they were made on."""
+    """The protections that the machine of the run lacked."""
     if lines:
         entries = (element("li", line) for line in lines)
         yield details("Not protected on this machine", element("ul", *entries))
 
 
 def _contents(run: Sequence[Case]) -> Markup:
-    """Links to the findings, where there are several."""
+    """Links to the findings, if there are several."""
     if len(run) < 2:
         return Markup()
     entries = (
@@ -99,7 +98,7 @@ def _article(case: Case, name: str, sources: Mapping[str, str]) -> Markup:
             ),
             element("p", _place(found), class_="place"),
         ),
-        element("p", prose(sentence(found.reason)), class_="reason"),
+        element("p", prose(sentences.sentence(found.reason)), class_="reason"),
         _source(found, sources.get(found.file, "")),
         *(_arms(case, done, name) if done else ()),
         *_to_decide(found),
@@ -111,7 +110,7 @@ def _article(case: Case, name: str, sources: Mapping[str, str]) -> Markup:
 
 
 def _source(found: Confirmation, text: str) -> Markup:
-    """The flagged line between its neighbours."""
+    """The flagged line with its neighbours."""
     first = max(found.line - 3, 0)
     near = text.rstrip("\n").split("\n")[first : found.line + 2]
     if first + len(near) < found.line:
@@ -121,7 +120,7 @@ def _source(found: Confirmation, text: str) -> Markup:
 
 
 def _arms(case: Case, done: Pass, name: str) -> Iterator[Markup]:
-    """The decisive pass in pictures, then the same pass of the fixed text, then their figures."""
+    """Charts of the decisive pass and of the same pass of the fixed text, then their figures."""
     fixed = decisive(case.fixed)
     flagged = case.found.line if case.found.arm == "found" else 0
     arms = [("As found", done, flagged, f"{name}-found")]
@@ -129,31 +128,31 @@ def _arms(case: Case, done: Pass, name: str) -> Iterator[Markup]:
         arms.append(("In the fixed text", fixed, 0, f"{name}-fixed"))
     charts = _charts([arm[1] for arm in arms])
     for title, shown, line, prefix in arms:
-        told = [
+        parts = [
             element("h3", title) if len(arms) > 1 else "",
-            element("p", prose(sentence(case.fixed.reason)), class_="reason")
+            element("p", prose(sentences.sentence(case.fixed.reason)), class_="reason")
             if case.fixed and shown is fixed
             else "",
             _besides(shown),
             _timeline(shown, line, prefix),
             element("div", *charts(shown, prefix), class_="charts"),
         ]
-        yield element("section", *told)
+        yield element("section", *parts)
     yield _figures(done, fixed)
 
 
 def _besides(done: Pass) -> Markup:
-    """What else a pass gave: an exception, running totals, the scale."""
-    said = [
-        element("p", prose(sentence(text)), class_="reason")
-        for text in (exception(done), *besides(done))
+    """Further results of a pass: an exception, running totals, the scale."""
+    paragraphs = [
+        element("p", prose(sentences.sentence(text)), class_="reason")
+        for text in (sentences.exception(done), *sentences.besides(done))
         if text
     ]
-    return joined(*said)
+    return joined(*paragraphs)
 
 
 def _timeline(done: Pass, flagged: int, name: str) -> Markup:
-    """What became of the micro-batches: a sentence, the picture, and the same in words."""
+    """The outcome of the micro-batches: a sentence, the timeline, and its text."""
     if not done.moments and not done.updates:
         return Markup()
     listed = table(
@@ -162,8 +161,10 @@ def _timeline(done: Pass, flagged: int, name: str) -> Markup:
         words(timeline(done)),
         "words",
     )
-    known = holding(done) and not done.raised
-    told = story(done) or ("Every micro-batch is applied once." if known else "Timeline.")
+    known = replay(done) and not done.raised
+    caption = outcome_sentence(done) or (
+        "Every micro-batch is applied once." if known else "Timeline."
+    )
     cut = {m.microbatch for m in done.moments}
     keys = [
         f" The first {LONGEST} of {len(cut)} are drawn." if len(cut) > LONGEST else "",
@@ -176,7 +177,7 @@ def _timeline(done: Pass, flagged: int, name: str) -> Markup:
     scroll = scrolled(drawn, "Timeline, can be scrolled sideways")
     return element(
         "figure",
-        element("figcaption", element("strong", told), *keys),
+        element("figcaption", element("strong", caption), *keys),
         scroll,
         details("Timeline in words", listed),
     )
@@ -186,11 +187,11 @@ Charts = Callable[[Pass, str], Iterator[Markup]]
 
 
 def _charts(arms: Sequence[Pass]) -> Charts:
-    """What draws the charts of an arm: the same ones for each, on the same scales."""
+    """A function that draws the charts of an arm: the same charts and scales for all arms."""
     updates = [update for done in arms for update in done.updates]
     tallest = _most(figure for u in updates for figure in (u.applied, u.reference))
     widest = _most(u.spread for u in updates)
-    astray = any(not u.error <= TELLING for u in updates)
+    astray = any(not u.error <= ERROR_THRESHOLD for u in updates)
     furthest = [update for done in arms if (update := worst(done))]
     heaviest = _most((1.2, *(weight for u in furthest for weight in u.weights)))
     weighed = any(abs(weight - 1) > _VISIBLE for u in updates for weight in u.weights)
@@ -233,14 +234,14 @@ def _chart(drawn: Markup, title: str, key: str) -> Markup:
 
 
 def _figures(done: Pass, fixed: Pass | None) -> Markup:
-    """The figures behind the pictures: those that tell in sight, all of them below."""
+    """Tables of the figures: the informative ones visible, all of them collapsed."""
     if not done.updates and not (fixed and fixed.updates):
         return Markup()
     few, all_of_them = (
         compared(done, fixed, every) if fixed else columns(done, every) for every in (False, True)
     )
     return joined(
-        _grid(f"Updates: {circumstances(done)}", few),
+        _grid(f"Updates: {sentences.circumstances(done)}", few),
         details("All figures", _grid("All figures of each update", all_of_them), _micro(done)),
     )
 
@@ -261,33 +262,37 @@ def _grid(caption: str, shown: Sequence[Column]) -> Markup:
 
 
 def _to_decide(found: Confirmation) -> Iterator[Markup]:
-    """What would decide a finding that is undecided."""
+    """How to decide an undecided finding."""
     if found.setup:
         yield element("h3", "Setup file to fill in")
         yield code(found.setup.rstrip("\n"), "Setup file to fill in")
     if found.advice:
-        told = prose(sentence(found.advice))
-        yield element("p", element("strong", "To decide it."), " ", told)
+        advice = prose(sentences.sentence(found.advice))
+        yield element("p", element("strong", "To decide it."), " ", advice)
 
 
 def _controls(case: Case) -> Iterator[Markup]:
     for title, one in (("Control.", case.found), ("Control of the fixed text.", case.fixed)):
         if one and one.control:
             yield element(
-                "p", element("strong", title), " ", prose(controlled(one)), class_="control"
+                "p",
+                element("strong", title),
+                " ",
+                prose(sentences.controlled(one)),
+                class_="control",
             )
 
 
 def _notes(case: Case, done: Pass | None) -> Markup:
-    """How it was measured: what stood in for what, and what else was seen."""
+    """How it was measured: fakes and further observations."""
     found = case.found
     notes: list[tuple[str, Sequence[str]]] = [
-        ("Finding", [sentence(found.message)] if found.message else []),
+        ("Finding", [sentences.sentence(found.message)] if found.message else []),
         ("Claim", [found.claim] if found.claim else []),
         ("Measured", [f"{name}: {_shown(value)}" for name, value in found.measured.items()]),
-        ("Fakes", grouped(found.fakes)),
-        ("Also run", [summed(other) for other in found.passes if other is not done]),
-        ("Also seen", [sentence(note) for note in found.also]),
+        ("Fakes", sentences.grouped(found.fakes)),
+        ("Also run", [sentences.summed(other) for other in found.passes if other is not done]),
+        ("Also seen", [sentences.sentence(note) for note in found.also]),
     ]
     rows = (
         joined(element("dt", term), *(element("dd", prose(text)) for text in texts))

@@ -1,4 +1,4 @@
-"""What confirming gave, as JSON."""
+"""The report of `confirm` as JSON."""
 
 from __future__ import annotations
 
@@ -13,10 +13,7 @@ from accumlint.confirming.result import Confirmation, Control, Moment, Pass, Rai
 
 
 def record(confirmations: Sequence[Confirmation], unprotected: Sequence[str] = ()) -> str:
-    """One list, sorted by file, row, column, code and arm; figures that are not finite are null.
-
-    `unprotected` is what nothing kept the runs from.
-    """
+    """One list, sorted by place, code and arm; `unprotected` lists missing protections, infinite figures are null."""
     pairs = ((case.found, case.fixed) for case in cases(confirmations))
     found = [{**_finding(one), "unprotected": unprotected} for pair in pairs for one in pair if one]
     return json.dumps(found, indent=2, allow_nan=False)
@@ -50,17 +47,19 @@ def _pass(done: Pass) -> dict[str, object]:
         "ranks": done.ranks,
         "reached": done.reached,
         "pressure": _finite(done.pressure),
-        "raised": done.raised and _raised(done.raised),
+        "raised": done.raised and _located(done.raised),
         "left": done.left,
         "scales": [_finite(scale) for scale in done.scales],
         "updates": [_update(update) for update in done.updates],
         "totals": [*map(_figures, done.totals)],
-        "moments": [_moment(moment) for moment in done.moments],
+        "moments": [*map(_located, done.moments)],
     }
 
 
-def _raised(raised: Raised) -> dict[str, object]:
-    return {"kind": raised.kind, "message": raised.message, "row": raised.line or None}
+def _located(event: Raised | Moment) -> dict[str, object]:
+    values = asdict(event)
+    line = values.pop("line")
+    return {**values, "row": line or None}
 
 
 def _update(update: Update) -> dict[str, object]:
@@ -70,10 +69,6 @@ def _update(update: Update) -> dict[str, object]:
 
 def _figures(of: Update | Total | Control) -> dict[str, object]:
     return {name: _finite(value) for name, value in asdict(of).items()}
-
-
-def _moment(moment: Moment) -> dict[str, object]:
-    return {"kind": moment.kind, "microbatch": moment.microbatch, "row": moment.line or None}
 
 
 def _finite(value: Any) -> Any:

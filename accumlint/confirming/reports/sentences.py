@@ -1,4 +1,4 @@
-"""What a pass and a control gave, in sentences."""
+"""Sentences about a pass and a control."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ from accumlint.confirming.reports.text_columns import figure
 from accumlint.confirming.result import Confirmation, Pass, Regime, Verdict
 from accumlint.diagnostics.results.diagram import ranges
 
-# Relative errors above it come from a reference near zero or from a gradient that overflows.
+# Larger relative errors come from a reference near zero or an overflow.
 _HUGE = 1e6
 _REGIMES = {
     Regime.EQUAL: "equal target counts",
     Regime.RAGGED: "differing target counts",
     Regime.TRAILING: "epochs that end inside a window",
     Regime.OVERFLOW: "one gradient that is not finite",
-    Regime.OWN: "the script's own data",
+    Regime.SCRIPT: "the script's own data",
 }
 
 
 def circumstances(done: Pass) -> str:
-    """How a pass was run: "4 accumulation steps, 2 ranks, equal target counts"."""
+    """The settings of a pass: "4 accumulation steps, 2 ranks, equal target counts"."""
     steps = f"{done.steps} accumulation step{'' if done.steps == 1 else 's'}"
     ranks = f"{done.ranks} rank{'' if done.ranks == 1 else 's'}"
     return f"{steps}, {ranks}, {_REGIMES[done.regime]}"
 
 
 def summed(done: Pass) -> str:
-    """A whole pass in one sentence."""
+    """A pass in one sentence."""
     updates = f"{len(done.updates)} update{'' if len(done.updates) == 1 else 's'}"
     furthest = worst(done)
     error = f", largest error {figure(furthest.error)}" if furthest else ""
@@ -38,7 +38,7 @@ def summed(done: Pass) -> str:
 
 
 def exception(done: Pass) -> str:
-    """What ended a pass: "RuntimeError at line 51: unscale_() has already been called"; "" for nothing."""
+    """The exception that ended a pass: "RuntimeError at line 51: unscale_() has already been called"; "" for none."""
     if done.raised is None:
         return ""
     line = f" at line {done.raised.line}" if done.raised.line else ""
@@ -46,7 +46,7 @@ def exception(done: Pass) -> str:
 
 
 def besides(done: Pass) -> Iterator[str]:
-    """What the figures of the updates do not tell by themselves, running totals, the scale, a threshold of ours."""
+    """Further results of a pass: unusual figures, running totals, the scale, a changed threshold."""
     yield from _odd(done)
     for total in done.totals:
         graph = f", keeping {total.nodes} graph nodes" if total.nodes else ""
@@ -58,7 +58,7 @@ def besides(done: Pass) -> Iterator[str]:
 
 
 def _odd(done: Pass) -> Iterator[str]:
-    """Why figures are not numbers, or larger than gradients are."""
+    """Explanations of figures that are not finite or unusually large."""
     infinite, empty = list[int](), list[int]()
     for update in done.updates:
         if not (math.isfinite(update.applied) and math.isfinite(update.reference)):
@@ -79,18 +79,18 @@ def _odd(done: Pass) -> Iterator[str]:
 
 
 def controlled(one: Confirmation) -> str:
-    """What was changed for the control and what it gave; "" without one."""
+    """The control and its result; "" without one."""
     if one.control is None:
         return ""
-    told = sentence(one.control.what)
+    text = sentence(one.control.what)
     if one.control.detected is (one.verdict is Verdict.CONFIRMED):
-        # Nothing was changed: it tells that what was read can be read.
-        return told
-    return f"{told} {'The' if one.control.detected else 'No'} defect shows then."
+        # Nothing was changed: the control shows that the value can be read.
+        return text
+    return f"{text} {'The' if one.control.detected else 'No'} defect shows then."
 
 
 def grouped(fakes: Sequence[str]) -> list[str]:
-    """Fakes in which what is the same for several names is told once."""
+    """The fakes, with equal descriptions grouped."""
     names: dict[str, list[str]] = {}
     for one in fakes:
         name, colon, what = one.partition("`: ")
@@ -102,6 +102,6 @@ def grouped(fakes: Sequence[str]) -> list[str]:
 
 
 def sentence(text: str) -> str:
-    """Text that begins like a sentence and ends like one."""
+    """Text with a capital letter and a full stop."""
     bare = text.strip()
     return bare if not bare else f"{bare[0].upper()}{bare[1:]}{'' if bare[-1] in '.!?:' else '.'}"

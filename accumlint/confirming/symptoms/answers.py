@@ -1,4 +1,4 @@
-"""What a question to the passes gives, and what questions have in common."""
+"""The answer of a symptom's question, and helpers that questions share."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from accumlint.confirming.result import Pass, Update
 
 @frozen
 class Answer:
-    """What a symptom's question gave: whether it shows, the figure that decides, a sentence and the figures."""
+    """The answer of a question: whether the symptom shows, the decisive figure, a sentence and further figures."""
 
     shows: bool
     value: float
@@ -24,7 +24,7 @@ Question = Callable[..., Answer]
 
 
 def updates_of(found: Pass) -> list[Update]:
-    """The updates of a pass that apply something, or should.
+    """The updates of a pass that apply a gradient, or should.
 
     Raises:
         Undecided: where there is none.
@@ -36,12 +36,12 @@ def updates_of(found: Pass) -> list[Update]:
 
 
 def worth(found: Pass) -> list[Update]:
-    """The updates of a pass that apply something, or should."""
+    """The updates of a pass that apply a gradient, or should."""
     return [u for u in found.updates if u.reference >= 1e-9 or u.applied >= 1e-9]
 
 
 def compared(updates: list[Update]) -> list[Update]:
-    """The updates, all of which have a large batch.
+    """The updates, all of which have a reference.
 
     Raises:
         Undecided: where one has none.
@@ -55,12 +55,12 @@ def compared(updates: list[Update]) -> list[Update]:
 
 
 def is_empty(u: Update) -> bool:
-    """True for an update that applies nothing of what went backward for it."""
+    """True for an update that applies nothing although it has a reference."""
     return u.reference >= 1e-9 and u.applied < 1e-12
 
 
 def furthest(updates: Sequence[Update]) -> Update:
-    """The update that is furthest off."""
+    """The update with the largest error."""
     return max(updates, key=lambda u: u.error if math.isfinite(u.error) else math.inf)
 
 
@@ -76,5 +76,5 @@ def decide(value: float, evidence: Evidence, what: str) -> bool:
 
 
 def listed(numbers: Sequence[int]) -> str:
-    """Numbers side by side: "4/12/9"."""
+    """Numbers separated by slashes: "4/12/9"."""
     return "/".join(str(n) for n in numbers)

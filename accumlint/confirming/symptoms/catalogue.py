@@ -1,6 +1,6 @@
-"""The symptoms, each a question to the passes.
+"""The question of each symptom.
 
-`key` names the pass that is asked; a control asks the same of another.
+`key` names the pass; a control asks the same question of another pass.
 """
 
 from __future__ import annotations
@@ -28,5 +28,5 @@ QUESTIONS: dict[Symptom, Question] = {
     Symptom.SKIPPED: gradients.skipped,
     Symptom.MISSED: timing.missed,
     Symptom.AVERAGES: timing.averages,
-    Symptom.HELD: timing.held,
+    Symptom.HELD: timing.retained_graphs,
 }

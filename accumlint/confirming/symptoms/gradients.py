@@ -1,4 +1,4 @@
-"""Questions about the gradients that are applied: their size, their direction, what each target weighs in them."""
+"""Questions about applied gradients: their size, their direction, the weight of each target."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from dataclasses import replace
 
 from accumlint.confirming.evidence import Evidence, Undecided, is_expected
 from accumlint.confirming.factors import SHARE, norm
-from accumlint.confirming.measurement import Part, own_weight
+from accumlint.confirming.measurement import Part, intended_weight
 from accumlint.confirming.result import Update
+from accumlint.confirming.symptoms import microbatch_weights
 from accumlint.confirming.symptoms.answers import (
     Answer,
     compared,
@@ -20,58 +21,50 @@ from accumlint.confirming.symptoms.answers import (
     updates_of,
     worth,
 )
-from accumlint.confirming.symptoms.microbatch_weights import (
-    alone,
-    as_alone,
-    first_parts,
-    is_as_alone,
-    is_shaped,
-    named,
-)
 
 
 def gradient(evidence: Evidence, key: str = "equal") -> Answer:
     updates = compared(updates_of(evidence.get(key)))
     if key == "equal" and "trailing" in evidence.passes:
-        # What is never reduced may be only a partial window.
+        # Only a partial window may lack its reduction.
         updates = [*updates, *(u for u in evidence.get("trailing").updates if is_empty(u))]
-    if evidence.made_up:
+    if evidence.loss_unknown:
         updates = [_whatever_its_loss(u, evidence, key) for u in updates]
     worst = furthest(updates)
     low = max(evidence.low, _CLIPPING) if "pressure" in key else evidence.low
     if key == "equal" and (sized := _sized(updates, evidence)):
         return sized
-    # What lies below is rounding.
+    # Smaller errors are rounding.
     shows = not worst.error <= low and decide(worst.error, evidence, "the relative error")
     if shows and key == "equal":
-        if meant := _meant(updates, evidence, ("", SHARE)):
+        if meant := _intended(updates, evidence, ("", SHARE)):
             return meant
-        # Nor is the claim about sums that are divided by nothing.
+        # Undivided sums are another claim.
         _explained(updates, evidence, ("", "N"))
     figures: dict[str, float | int | str] = {
         "relative error": worst.error, "cosine": worst.cosine, "scale": worst.scale, "update": worst.number,
     }  # fmt: skip
     if worst.factor:
         figures["factor"] = worst.factor
-    return Answer(shows, worst.error, _said(worst, evidence, low), figures)
+    return Answer(shows, worst.error, _describe(worst, evidence, low), figures)
 
 
 def _explained(
     updates: Sequence[Update], evidence: Evidence, meant: tuple[str, ...] = ("",)
 ) -> None:
-    """Refuses sums that are off by a factor which no number of steps, ranks or targets explains.
+    """Rejects sums whose factor is explained by no number of steps, ranks or targets.
 
     Raises:
-        Undecided: where all updates are one such multiple, since what a sum is to be divided by may be on purpose.
+        Undecided: where all updates have one such factor, since the divisor of a sum may be intended.
     """
     if evidence.summed and (off := _same_multiple(updates, evidence, meant)):
-        raise Undecided(f"{_said(off, evidence)}, which may be an intended weight of the loss")
+        raise Undecided(f"{_describe(off, evidence)}, which may be an intended weight of the loss")
 
 
 def _same_multiple(
     updates: Sequence[Update], evidence: Evidence, factors: tuple[str, ...]
 ) -> Update | None:
-    """The first of updates that are all the same multiple of the large batch's, with a factor of one of these names."""
+    """The first update, where all are the same multiple of the large batch's, with a factor of one of these names."""
     scales = [u.scale for u in updates]
     same = min(scales) > 0 and max(scales) - min(scales) <= evidence.low * max(scales)
     plain = all(
@@ -81,23 +74,23 @@ def _same_multiple(
     return updates[0] if same and plain else None
 
 
-# The share of one of several losses, in a sum over the window, may be as many times too large by chance.
+# In a sum over the window, the share of one of several losses may equal such a factor by chance.
 _BY_TARGETS = ("N", "N/K", "N/W", "N/(K·W)")
 
 
-def _meant(
+def _intended(
     updates: Sequence[Update], evidence: Evidence, factors: tuple[str, ...]
 ) -> Answer | None:
-    """Where all updates are the same multiple, and so is the gradient of a micro-batch alone: the loss is meant so.
+    """The answer where all updates are the same multiple, and so is a single micro-batch: the factor is intended.
 
-    What a sum is to be divided by is another question.
+    The divisor of a sum is another question.
 
     Raises:
-        Undecided: where the loss is as small as the mean of its parts, which says nothing of its window.
+        Undecided: where the loss is the mean of its parts, which says nothing about its window.
     """
     if evidence.summed:
         return None
-    terms = len(first_parts(evidence, "equal"))
+    terms = len(microbatch_weights.first_parts(evidence, "equal"))
     off = _same_multiple(updates, evidence, factors)
     if off is None and terms > 1 and (off := _same_multiple(updates, evidence, _BY_TARGETS)):
         if abs(off.scale * terms / len(off.microbatches) - 1) > evidence.low:
@@ -106,60 +99,60 @@ def _meant(
     if off is None:
         return None
     if terms > 1 and not off.factor and abs(off.scale * terms - 1) < evidence.low:
-        if is_as_alone(evidence):
-            return named(alone(evidence), evidence)
-        raise Undecided(f"{_said(off, evidence)}, which may be the mean of its {terms} losses")
+        if microbatch_weights.has_fair_share(evidence):
+            return microbatch_weights.named(microbatch_weights.relative_weight(evidence), evidence)
+        raise Undecided(f"{_describe(off, evidence)}, which may be the mean of its {terms} losses")
     if round(1 / off.scale, 6) in evidence.numbers:
-        # What is divided by a number of the source's may be divided by its steps.
+        # A constant of the source may stand for its steps.
         return _by_constants(off, evidence, numbered=True)
     try:
-        answer = alone(evidence)
+        answer = microbatch_weights.relative_weight(evidence)
     except Undecided:
         return _by_constants(off, evidence, numbered=False)
-    return named(answer, evidence)
+    return microbatch_weights.named(answer, evidence)
 
 
 def _by_constants(off: Update, evidence: Evidence, numbered: bool) -> Answer | None:
-    """What the constants in its graph tell of a loss that is a multiple, where no micro-batch is seen alone.
+    """The answer from the constants in the graph of a loss, where no single micro-batch was measured.
 
     Raises:
-        Undecided: where one of them is the window's size and the others explain the multiple.
+        Undecided: where the window's size is one of them and the others explain the multiple.
     """
     if off.factor:
         return None
     size = len(off.microbatches)
-    own = own_weight(evidence.windows("equal")[:1])
-    if abs(off.scale - own) < evidence.low * own:
-        raise Undecided(f"{_said(off, evidence)}, which may be an intended weight of the loss")
-    if numbered or abs(off.scale / own - size) > evidence.low * size:
+    weight = intended_weight(evidence.windows("equal")[:1])
+    if abs(off.scale - weight) < evidence.low * weight:
+        raise Undecided(f"{_describe(off, evidence)}, which may be an intended weight of the loss")
+    if numbered or abs(off.scale / weight - size) > evidence.low * size:
         return None
-    off = replace(off, scale=off.scale / own, factor="K")
+    off = replace(off, scale=off.scale / weight, factor="K")
     figures: dict[str, float | int | str] = {
         "scale": off.scale, "factor": off.factor, "direction error": off.direction, "update": off.number,
     }  # fmt: skip
-    return Answer(True, abs(off.scale - 1), _said(off, evidence), figures)
+    return Answer(True, abs(off.scale - 1), _describe(off, evidence), figures)
 
 
 def _sized(updates: Sequence[Update], evidence: Evidence) -> Answer | None:
-    """Where the loss is no plain sum over targets: its size is what a micro-batch weighs in a window of its own.
+    """The answer for a composed loss: a micro-batch's weight in the window relative to a window of its own.
 
     Raises:
-        Undecided: where the large batch's gradient is its multiple, and no micro-batch is seen alone.
+        Undecided: where the gradient is a multiple of the large batch's, and no single micro-batch was measured.
     """
-    if not is_shaped(evidence, "equal"):
+    if not microbatch_weights.is_shaped(evidence, "equal"):
         return None
     worst = furthest(updates)
     if worst.direction > evidence.high:
-        # What is lost or comes too often is seen whatever the loss is.
+        # Lost or repeated micro-batches show whatever the loss is.
         return None
-    return named(alone(evidence), evidence)
+    return microbatch_weights.named(microbatch_weights.relative_weight(evidence), evidence)
 
 
 def _whatever_its_loss(u: Update, evidence: Evidence, key: str) -> Update:
-    """An update as far as it does not depend on what the loss is: a factor on all its micro-batches may be lost.
+    """An update as far as it is independent of an unknown loss: a common factor of its micro-batches is removed.
 
     Raises:
-        Undecided: where its micro-batches may be meant to weigh differently, or where that factor may decide.
+        Undecided: where different weights may be intended, or where that factor decides.
     """
     weights = u.weights or (1.0,)
     if len(set(u.targets)) > 1 or max(weights) - min(weights) > evidence.low * max(weights):
@@ -167,7 +160,7 @@ def _whatever_its_loss(u: Update, evidence: Evidence, key: str) -> Update:
             "the loss is computed from what is not known here, so the weight of each micro-batch is unknown"
         )
     factor = weights[0]
-    # What a control has put in place lacks no factor.
+    # The gradient that a control inserts lacks no factor.
     if abs(factor - 1) <= evidence.low or is_empty(u) or "mend" in key:
         return u
     if "pressure" in key and u.direction < evidence.high:
@@ -178,20 +171,22 @@ def _whatever_its_loss(u: Update, evidence: Evidence, key: str) -> Update:
     return replace(u, error=max(u.direction, abs(scale - 1)), factor="", scale=scale)
 
 
-# torch adds 1e-6 to the norm that it divides by, which weighs more on a small gradient than on K times it.
+# torch adds 1e-6 to the norm in clipping, which matters more for a small gradient than for K times it.
 _CLIPPING = 1e-5
 
 
 _SIGNS = {"K": "accumulation steps", "W": "ranks", "N": "targets"}
 
 
-def _said(u: Update, evidence: Evidence, low: float = 0.0) -> str:
+def _describe(u: Update, evidence: Evidence, low: float = 0.0) -> str:
     if u.error <= max(low, evidence.low):
         return f"every update applies the large batch's gradient (relative error {u.error:.2g})"
     if u.direction < evidence.low:
-        told = ", ".join(f"{sign}: {what}" for sign, what in _SIGNS.items() if sign in u.factor)
-        named = f" ({u.factor}{'; ' if told else ''}{told})" if u.factor else ""
-        return f"update {u.number} applies {u.scale:.4g} times the large batch's gradient{named}"
+        legend = ", ".join(f"{sign}: {what}" for sign, what in _SIGNS.items() if sign in u.factor)
+        microbatch_weights.named = (
+            f" ({u.factor}{'; ' if legend else ''}{legend})" if u.factor else ""
+        )
+        return f"update {u.number} applies {u.scale:.4g} times the large batch's gradient{microbatch_weights.named}"
     if u.applied < 1e-12:
         return f"update {u.number} applies nothing; the large batch's gradient has norm {u.reference:.3g}"
     return (
@@ -208,12 +203,12 @@ def scale(evidence: Evidence, key: str = "equal") -> Answer:
         return against
     off = max(updates, key=lambda u: abs(u.scale - 1))
     shows = decide(abs(off.scale - 1), evidence, "the scale's difference from 1")
-    if shows and evidence.made_up and not off.factor and key == "equal":
+    if shows and evidence.loss_unknown and not off.factor and key == "equal":
         raise Undecided(
             "the loss is computed from what is not known here, so the weight of each micro-batch is unknown"
         )
     if shows and key == "equal":
-        if meant := _meant(updates, evidence, ("",)):
+        if meant := _intended(updates, evidence, ("",)):
             return meant
         _explained(updates, evidence)
     if not shows and key == "equal" and (beside := _beside(evidence)):
@@ -221,56 +216,65 @@ def scale(evidence: Evidence, key: str = "equal") -> Answer:
     figures: dict[str, float | int | str] = {
         "scale": off.scale, "factor": off.factor or "none", "direction error": off.direction, "update": off.number,
     }  # fmt: skip
-    return Answer(shows, abs(off.scale - 1), _said(off, evidence), figures)
+    return Answer(shows, abs(off.scale - 1), _describe(off, evidence), figures)
 
 
 def _against_one(updates: Sequence[Update], evidence: Evidence) -> Answer | None:
-    """Where a weight of the loss is as large as a division would be: what a micro-batch weighs against one alone.
+    """The answer relative to a single micro-batch, where a weight of the loss is as large as a division would be.
 
     Raises:
-        Undecided: where the source has the number of steps, which that weight may be made of.
+        Undecided: where the source contains the number of steps, which may be that weight.
     """
     steps = evidence.get("equal").steps
     one = evidence.passes.get("equal one")
-    apart = [u.scale * steps for u in one.updates if len(u.microbatches) == 1] if one else []
-    if steps == 1 or not apart or any(abs(x - 1) > evidence.low for x in apart):
+    single = [u.scale * steps for u in one.updates if len(u.microbatches) == 1] if one else []
+    if steps == 1 or not single or any(abs(x - 1) > evidence.low for x in single):
         return None
     if steps in evidence.numbers:
         raise Undecided(
             f"the loss of a micro-batch alone is multiplied by 1/{steps}, which may be its weight or stand for the"
             f" division by {steps} accumulation steps"
         )
-    return named(as_alone(furthest(updates).scale * steps, steps, evidence), evidence)
+    return microbatch_weights.named(
+        microbatch_weights.weight_answer(furthest(updates).scale * steps, steps, evidence), evidence
+    )
 
 
 def _beside(evidence: Evidence) -> Answer | None:
-    """Whether a part of the loss weighs more or less beside the rest where there is more than one micro-batch."""
+    """The answer for a part of the loss whose weight relative to the rest depends on the number of micro-batches."""
     if "equal one" not in evidence.passes:
         return None
-    first, apart = (first_parts(evidence, key) for key in ("equal", "equal one"))
-    several, alone = _shares(first), _shares(apart)
-    if len(several) < 2 or len(several) != len(alone) or not all(alone):
+    first, single = (
+        microbatch_weights.first_parts(evidence, key) for key in ("equal", "equal one")
+    )
+    several, single_shares = _shares(first), _shares(single)
+    if len(several) < 2 or len(several) != len(single_shares) or not all(single_shares):
         return None
-    if first[0].gradient != apart[0].gradient:
-        # A piece of a batch has other rows where the batch has fewer.
+    if first[0].gradient != single[0].gradient:
+        # A piece of a smaller batch has other rows.
         return None
-    ratio = max((a / b for a, b in zip(several, alone, strict=True)), key=lambda r: abs(r - 1))
+    ratio = max(
+        (a / b for a, b in zip(several, single_shares, strict=True)), key=lambda r: abs(r - 1)
+    )
     if abs(ratio - 1) <= evidence.low or not decide(abs(ratio - 1), evidence, "the ratio less 1"):
         return None
     steps = evidence.get("equal").steps
-    named = {steps: "K", 1 / steps: "1/K"}
-    times = next((name for k, name in named.items() if abs(ratio - k) < 1e-6), f"{ratio:.4g}")
+    microbatch_weights.named = {steps: "K", 1 / steps: "1/K"}
+    times = next(
+        (name for k, name in microbatch_weights.named.items() if abs(ratio - k) < 1e-6),
+        f"{ratio:.4g}",
+    )
     sentence = f"a part of the loss weighs {times} times as much beside the rest as in a window of one micro-batch"
     return Answer(True, abs(ratio - 1), sentence, {"weight of the part": ratio, "factor": times})
 
 
 def _shares(parts: Sequence[Part]) -> list[float]:
-    """What each term of a micro-batch brings to an update, against what a target of the first weighs."""
+    """The contribution of each term of a micro-batch, relative to the weight of a target of the first."""
     return [abs(part.weight / parts[0].weight) * norm(part.gradient) for part in parts]
 
 
 def weights(evidence: Evidence, key: str = "ragged") -> Answer:
-    if is_shaped(evidence, key):
+    if microbatch_weights.is_shaped(evidence, key):
         raise Undecided(
             "the loss is not a plain sum over its targets, so the right weight of each is unknown"
         )
@@ -299,8 +303,7 @@ def weights(evidence: Evidence, key: str = "ragged") -> Answer:
 
 
 def _differ(evidence: Evidence) -> bool:
-    """Whether a term counted different numbers of targets in one window of the first rank, since ranks may make up for
-    each other."""
+    """Whether a term has different target counts in one window of the first rank; ranks may compensate for others."""
     for window in evidence.windows("ragged"):
         counts: dict[int, set[int]] = {}
         for part in window.parts.values():
@@ -322,7 +325,7 @@ def clipped(evidence: Evidence, key: str = "equal pressure") -> Answer:
 
 
 def clipped_whole(evidence: Evidence, key: str = "equal pressure") -> Answer:
-    """Whether the direction of a clipped gradient is another, as where its parts are clipped."""
+    """Whether clipping changes the gradient's direction, as when its parts are clipped separately."""
     updates = compared(updates_of(evidence.get(key)))
     worst = max(updates, key=lambda u: u.direction)
     shows = worst.direction > _CLIPPING and decide(worst.direction, evidence, "the direction error")
@@ -360,7 +363,7 @@ def raises(evidence: Evidence, key: str = "equal") -> Answer:
 def spread(evidence: Evidence, key: str = "equal") -> Answer:
     updates = updates_of(evidence.get(key))
     if key == "equal" and "trailing" in evidence.passes:
-        # A partial window may be the one that nobody synchronises.
+        # Only a partial window may lack its reduction.
         updates = [*updates, *worth(evidence.get("trailing"))]
     if evidence.get(key).ranks < 2:
         raise Undecided("one rank alone has no other to differ from")
@@ -379,8 +382,8 @@ def spread(evidence: Evidence, key: str = "equal") -> Answer:
     )  # fmt: skip
 
 
-def _is_what_is_left(u: Update, evidence: Evidence) -> bool:
-    """Whether an update applies the sum over its micro-batches, divided by one more where one was given up."""
+def _applies_remainder(u: Update, evidence: Evidence) -> bool:
+    """Whether an update applies the sum over its micro-batches, possibly divided as if a skipped one were there."""
     left = len(u.microbatches)
     share = abs(u.scale - left / (left + 1)) < evidence.low and u.direction < evidence.low
     return u.error < evidence.low or share
@@ -400,7 +403,7 @@ def skipped(evidence: Evidence, key: str = "overflow") -> Answer:
         else:
             left = compared(updates_of(evidence.get(name)))
             answer = Answer(False, 0.0, "every update applies what is left of its window", {})
-            if not all(_is_what_is_left(u, evidence) for u in left):
+            if not all(_applies_remainder(u, evidence) for u in left):
                 answer = gradient(evidence, name)
             whole = whole and all(u.error < evidence.low for u in left)
         exhausted = evidence.raw[name]["spec"]["exhausts"]

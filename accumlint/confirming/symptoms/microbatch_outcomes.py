@@ -1,4 +1,4 @@
-"""What became of each micro-batch: applied once, again, or never."""
+"""Determines the outcome of each micro-batch: applied once, again, or never."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from collections.abc import Mapping, Sequence
 from enum import Enum
 
 from accumlint.common.frozen import frozen
-from accumlint.confirming.finding_verdicts import TELLING
+from accumlint.confirming.finding_verdicts import ERROR_THRESHOLD
 from accumlint.confirming.result import Pass, Regime
 from accumlint.diagnostics.results.diagram import ranges
 
 
-class Fate(str, Enum):
-    """The end of a micro-batch's gradient."""
+class Outcome(str, Enum):
+    """What happened to a micro-batch's gradient."""
 
     APPLIED = "applied"
     AGAIN = "applied again"
@@ -24,8 +24,8 @@ class Fate(str, Enum):
 
 
 @frozen
-class Holding:
-    """What `.grad` holds after each moment, and which micro-batches each step applied."""
+class Replay:
+    """The contents of `.grad` after each moment, and the micro-batches that each step applied."""
 
     after: tuple[tuple[int, ...], ...]
     steps: tuple[tuple[int, ...], ...]
@@ -33,95 +33,95 @@ class Holding:
     skipped: frozenset[int]
 
 
-def holding(done: Pass) -> Holding | None:
-    """The moments of a pass replayed.
+def replay(done: Pass) -> Replay | None:
+    """The moments of a pass, replayed.
 
-    None where several optimizers make it unknown whose gradients a clear clears, and where the moments do not explain
-    what was measured, so that a clear may have gone unseen.
+    None where several optimizers hide whose gradients a clear clears, and where the moments do not explain the
+    measurement, so that a clear may be missing.
     """
     if len({update.optimizer for update in done.updates}) > 1 or not done.moments:
         return None
-    held: list[int] = []
+    present: list[int] = []
     after: list[tuple[int, ...]] = []
     steps: list[tuple[int, ...]] = []
     wiped: set[int] = set()
     skipped: set[int] = set()
     judged = False
     for moment in done.moments:
-        if moment.kind == "backward" and moment.microbatch not in held:
-            held.append(moment.microbatch)
+        if moment.kind == "backward" and moment.microbatch not in present:
+            present.append(moment.microbatch)
             judged = False
         elif moment.kind == "step":
-            steps.append(tuple(held))
+            steps.append(tuple(present))
         elif moment.kind == "update":
             judged = True
         elif moment.kind == "clear":
-            pending = set(held).difference(*steps)
-            # A GradScaler leaves a step out on purpose when the gradient is not finite.
+            pending = set(present).difference(*steps)
+            # A GradScaler skips a step when the gradient is not finite.
             on_purpose = judged and done.regime is Regime.OVERFLOW
             (skipped if on_purpose else wiped).update(pending)
-            held = []
-        after.append(tuple(held))
+            present = []
+        after.append(tuple(present))
     if not _explained(done, steps):
         return None
-    return Holding(tuple(after), tuple(steps), frozenset(wiped), frozenset(skipped))
+    return Replay(tuple(after), tuple(steps), frozenset(wiped), frozenset(skipped))
 
 
 def _explained(done: Pass, steps: Sequence[Sequence[int]]) -> bool:
-    """Whether updates that hold other micro-batches than their own are wrong and, where nothing clears, no others."""
+    """Whether the replay agrees with the measurement: updates are wrong exactly where they hold other micro-batches."""
     if len(steps) != len(done.updates):
         return False
-    clears = any(moment.kind == "clear" for moment in done.moments)
+    has_clears = any(moment.kind == "clear" for moment in done.moments)
     for update, step in zip(done.updates, steps, strict=True):
-        as_measured = update.error <= TELLING
+        as_measured = update.error <= ERROR_THRESHOLD
         as_replayed = set(step) == set(update.microbatches)
         if as_measured and not as_replayed:
             return False
-        if as_replayed and not as_measured and not clears:
+        if as_replayed and not as_measured and not has_clears:
             return False
     return True
 
 
 def stepped(done: Pass) -> dict[int, tuple[int, ...]]:
-    """The micro-batches that `.grad` held at each update, by its number; empty where that is not known."""
-    told = holding(done)
-    if told is None:
+    """The micro-batches in `.grad` at each update, by its number; empty where unknown."""
+    replayed = replay(done)
+    if replayed is None:
         return {}
-    return {update.number: step for update, step in zip(done.updates, told.steps, strict=True)}
+    return {update.number: step for update, step in zip(done.updates, replayed.steps, strict=True)}
 
 
-def fates(done: Pass) -> dict[int, Fate]:
-    """The fate of every micro-batch of a pass, by its number."""
-    told = holding(done)
-    applied = _applied(done, told)
+def outcomes(done: Pass) -> dict[int, Outcome]:
+    """The outcome of every micro-batch of a pass, by its number."""
+    replayed = replay(done)
+    applied = _applied(done, replayed)
     weightless = {
         number
         for update in done.updates
         for number, weight in zip(update.microbatches, update.weights, strict=False)
         if weight == 0
     }
-    lost = (told.wiped if told else frozenset[int]()) | weightless
-    skipped = told.skipped if told else frozenset[int]()
+    lost = (replayed.wiped if replayed else frozenset[int]()) | weightless
+    skipped = replayed.skipped if replayed else frozenset[int]()
     backwards = {moment.microbatch for moment in done.moments if moment.kind == "backward"}
     numbers = backwards.union(done.left, *(update.microbatches for update in done.updates))
 
-    def fate(number: int) -> Fate:
+    def outcome(number: int) -> Outcome:
         if number in lost:
-            return Fate.LOST
+            return Outcome.LOST
         if number in skipped:
-            return Fate.SKIPPED
-        # What an epoch leaves may well be applied with a window of the next.
-        if not applied[number] or (told is None and number in done.left):
-            return Fate.OPEN if done.raised else Fate.LEFT
-        return Fate.AGAIN if applied[number] > 1 else Fate.APPLIED
+            return Outcome.SKIPPED
+        # The rest of an epoch may be applied with the next window.
+        if not applied[number] or (replayed is None and number in done.left):
+            return Outcome.OPEN if done.raised else Outcome.LEFT
+        return Outcome.AGAIN if applied[number] > 1 else Outcome.APPLIED
 
-    return {number: fate(number) for number in sorted(numbers)}
+    return {number: outcome(number) for number in sorted(numbers)}
 
 
-def _applied(done: Pass, told: Holding | None) -> Mapping[int, int]:
-    """How often each micro-batch was applied; with several optimizers, by the one that did so most often."""
-    if told:
-        return Counter(number for step in told.steps for number in step)
+def _applied(done: Pass, replayed: Replay | None) -> Mapping[int, int]:
+    """The number of applications of each micro-batch; with several optimizers, the largest one."""
+    if replayed:
+        return Counter(number for step in replayed.steps for number in step)
     each = Counter((u.optimizer, number) for u in done.updates for number in u.microbatches)
     most: Counter[int] = Counter()
     for (_, number), times in each.items():
@@ -129,20 +129,20 @@ def _applied(done: Pass, told: Holding | None) -> Mapping[int, int]:
     return most
 
 
-def story(done: Pass) -> str:
-    """The micro-batches that were not applied exactly once, in one sentence; "" when all were."""
-    told = fates(done)
+def outcome_sentence(done: Pass) -> str:
+    """The micro-batches that were not applied exactly once, in one sentence; "" for none."""
+    found = outcomes(done)
     parts = [
         f"{_named(numbers)} {predicate}"
-        for fate, predicate in (
-            (Fate.LOST, "cleared before any step"),
-            (Fate.LEFT, "never applied"),
-            (Fate.AGAIN, "applied more than once"),
-            (Fate.SKIPPED, "skipped, since their gradient is not finite"),
+        for outcome, predicate in (
+            (Outcome.LOST, "cleared before any step"),
+            (Outcome.LEFT, "never applied"),
+            (Outcome.AGAIN, "applied more than once"),
+            (Outcome.SKIPPED, "skipped, since their gradient is not finite"),
         )
-        if (numbers := [number for number, its in told.items() if its is fate])
+        if (numbers := [number for number, one in found.items() if one is outcome])
     ]
-    return f"Of {len(told)} micro-batches, {'; '.join(parts)}." if parts else ""
+    return f"Of {len(found)} micro-batches, {'; '.join(parts)}." if parts else ""
 
 
 def _named(numbers: Sequence[int]) -> str:

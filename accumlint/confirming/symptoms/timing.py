@@ -1,4 +1,4 @@
-"""Questions about when and how often things happen, and what is left behind or held on to."""
+"""Questions about the time and number of events, and about retained state."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def reductions(evidence: Evidence, key: str = "equal") -> Answer:
     most, pieces = max(
         zip(updates, _sizes(found, updates), strict=True), key=lambda pair: pair[0].reductions
     )
-    # Of a micro-batch several losses may go backward.
+    # Several losses of a micro-batch may go backward.
     size = len(most.microbatches) if len(most.microbatches) > 1 else pieces
     shows = most.reductions > 1
     times = "once" if most.reductions == 1 else f"{most.reductions} times"
@@ -37,32 +37,32 @@ def reductions(evidence: Evidence, key: str = "equal") -> Answer:
 
 
 def _in_turn(updates: Sequence[Update]) -> Iterator[tuple[Update, Update]]:
-    """Every update and the next one of the same optimizer."""
+    """Consecutive updates of the same optimizer."""
     for name in dict.fromkeys(u.optimizer for u in updates):
         yield from pairwise([u for u in updates if u.optimizer == name])
 
 
 def left(evidence: Evidence, key: str = "trailing") -> Answer:
     found = evidence.get(key)
-    # Another optimizer may step without a gradient of its own.
+    # Another optimizer may step without a gradient.
     updates = [u for u in found.updates if u.microbatches]
     first = _in_first_epoch(updates) if updates else ()
     later = [u for u in updates if u not in first]
     sizes = [len(u.microbatches) for u in first]
     usual = max(sizes, key=sizes.count, default=0)
-    # What an epoch left is part of the next update where that one is a multiple of their common mean.
+    # The rest of an epoch leaked into the next update if that is a multiple of their common mean.
     leaked = next(
         (u for u in later[:1] if len(u.microbatches) > usual and u.direction < evidence.high), None
     )
     kinds = [m.kind for m in found.moments]
-    # What is only looked at before training has epochs of its own.
+    # Epochs before training do not count.
     began = kinds.index("backward") if "backward" in kinds else 0
     if not found.left and "epoch" not in kinds[began:]:
         raise Undecided(f"no epoch came to its end{_ended(found)}")
     if not found.left:
         pairs = _in_turn(updates)
         short = any(len(u.microbatches) < usual and u.epoch == then.epoch for u, then in pairs)
-        # A control that steps at the end of an epoch makes short windows itself.
+        # The control that steps at the end of an epoch makes short windows itself.
         if short and not key.endswith("flush"):
             raise Undecided(
                 "a short window at the beginning of each epoch takes what would be left at its end"
@@ -71,16 +71,18 @@ def left(evidence: Evidence, key: str = "trailing") -> Answer:
         return Answer(False, 0.0, none, {"left": 0})
     names, one = ranges(found.left), len(found.left) == 1
     went = f"micro-batch {names} goes" if one else f"micro-batches {names} go"
-    fate = f"and no update of that epoch applies {'it' if one else 'them'}"
+    consequence = f"and no update of that epoch applies {'it' if one else 'them'}"
     if leaked:
-        fate = f"and {'leaks' if one else 'leak'} into update {leaked.number} of the next epoch"
+        consequence = (
+            f"and {'leaks' if one else 'leak'} into update {leaked.number} of the next epoch"
+        )
     return Answer(
-        True, float(len(found.left)), f"{went} backward {fate}", {"left": len(found.left)}
+        True, float(len(found.left)), f"{went} backward {consequence}", {"left": len(found.left)}
     )
 
 
 def _ended(found: Pass) -> str:
-    """What ended a pass early, as the end of a sentence."""
+    """The exception that ended a pass, as the end of a sentence."""
     raised = found.raised
     return f": line {raised.line} raised {raised.kind}: {raised.message}" if raised else ""
 
@@ -88,8 +90,8 @@ def _ended(found: Pass) -> str:
 def sizes(evidence: Evidence, key: str = "equal") -> Answer:
     found = evidence.get(key)
     sizes = [len(u.microbatches) for u in _in_first_epoch(updates_of(found))]
-    if not evidence.asks:
-        return _of_another_size(sizes, key)
+    if not evidence.mentions_steps:
+        return _uneven_first_window(sizes, key)
     odd = next((s for s in sizes if s != found.steps), None)
     shows = odd is not None
     sentence = (
@@ -101,27 +103,29 @@ def sizes(evidence: Evidence, key: str = "equal") -> Answer:
 
 
 def _in_first_epoch(updates: Sequence[Update]) -> Sequence[Update]:
-    """The updates of the first epoch that has any; all of them, where windows go on across epochs."""
+    """The updates of the first epoch that has any; all of them if windows continue across epochs."""
     first = [u for u in updates if u.epoch <= max(1, updates[0].epoch)]
     across = updates[0].epoch > 1 and len({u.epoch for u in updates}) == len(updates)
     return updates if across else first
 
 
-def _of_another_size(sizes: Sequence[int], key: str) -> Answer:
-    """Whether the first window has another size than the rest, where nothing says what size that should be."""
+def _uneven_first_window(sizes: Sequence[int], key: str) -> Answer:
+    """Whether the first window differs in size from the rest, where the source requests no size."""
     if len(sizes) < 3 and key != "equal regular":
         raise Undecided("the loop took fewer than three steps")
     first, later = sizes[0], set(sizes[1:])
     shows = len(later) == 1 and first not in later
     if not shows and key == "equal":
         raise Undecided("nothing in the loop asks for windows of several micro-batches")
-    told = ", ".join(map(str, sizes))
-    sentence = f"windows hold {told} micro-batches" if shows else "windows hold as many throughout"
-    return Answer(shows, float(shows), sentence, {"window sizes": told})
+    listed = ", ".join(map(str, sizes))
+    sentence = (
+        f"windows hold {listed} micro-batches" if shows else "windows hold as many throughout"
+    )
+    return Answer(shows, float(shows), sentence, {"window sizes": listed})
 
 
 def _sizes(found: Pass, updates: Sequence[Update]) -> list[int]:
-    """How many micro-batches each update is of; what comes in one piece may be cut into them."""
+    """The number of micro-batches of each update, counting pieces of a batch."""
     backwards = [0]
     for moment in found.moments:
         if moment.kind == "backward":
@@ -168,7 +172,7 @@ def attached(evidence: Evidence, key: str = "equal") -> Answer:
         raise Undecided("the running total was not found while the loop ran")
     first, last = totals[0], max(totals, key=lambda x: x.nodes)
     kept = [x.nodes for x in totals if x.nodes]
-    # What is begun anew in every window keeps that window's graph, and never another's.
+    # A total that is reset in every window only retains that window's graph.
     shows = bool(kept) and max(kept) > min(kept)
     sentence = (
         f"`{last.name}` keeps {last.nodes} graph nodes at update {last.update}, and {min(kept)} at another"
@@ -193,13 +197,13 @@ def growing(evidence: Evidence, key: str = "equal") -> Answer:
 def stuck(evidence: Evidence, key: str = "overflow") -> Answer:
     answer = _stuck(evidence, key)
     if key == "overflow" and not answer.shows and "overflow undefined" in evidence.passes:
-        # A guard may ask for what is no number, and let pass what is infinite.
+        # A guard may check for NaN only.
         other = _stuck(evidence, "overflow undefined")
         sentence = other.sentence.replace("an overflow", "a gradient that is no number", 1)
         answer = replace(other, sentence=sentence) if other.shows else answer
     if answer.shows or key != "overflow" or "overflow large" not in evidence.passes:
         return answer
-    # A guard may let an overflow pass, and stop at a gradient that is too large.
+    # A guard may ignore infinities and stop at a large gradient.
     found = evidence.get("overflow large")
     whole = len(evidence.get("equal").updates)
     if found.raised is None or not is_expected(found.raised.message) or not whole:
@@ -214,7 +218,7 @@ def stuck(evidence: Evidence, key: str = "overflow") -> Answer:
 def _stuck(evidence: Evidence, key: str) -> Answer:
     found = evidence.get(key)
     before = evidence.raw[key]["notes"]["initial_scale"]
-    # A scaler that is switched off multiplies by 1, and has nothing to lower.
+    # A disabled scaler has the scale 1, which it never lowers.
     before = before if before > 1 else 0.0
     steps = len(found.updates)
     whole = len(evidence.get("equal").updates)
@@ -259,7 +263,7 @@ def averages(evidence: Evidence, key: str = "equal") -> Answer:
             count += 1
         elif moment.kind == "step":
             most, count = max(most, count), 0
-    # What follows the last update is of that one.
+    # Events after the last update belong to it.
     most = max(most, count)
     if not most:
         raise Undecided("the running average was not updated in this run")
@@ -270,7 +274,7 @@ def averages(evidence: Evidence, key: str = "equal") -> Answer:
     )  # fmt: skip
 
 
-def held(evidence: Evidence, key: str = "equal") -> Answer:
+def retained_graphs(evidence: Evidence, key: str = "equal") -> Answer:
     evidence.get(key)
     most = int(evidence.raw[key]["notes"]["graphs"])
     if not most:

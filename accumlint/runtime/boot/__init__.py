@@ -1,1 +1,1 @@
-"""The folder that `accumlint run` puts first on PYTHONPATH, for Python to import `sitecustomize` from."""
+"""The folder that `accumlint run` puts first on PYTHONPATH, from which Python imports `sitecustomize`."""

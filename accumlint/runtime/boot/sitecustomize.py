@@ -1,5 +1,4 @@
-"""Has torch observed in every Python process of a command, then runs the module of this name that it hides."""
-# pyright: reportMissingTypeStubs=false
+"""Installs observers of torch in every Python process of a command, then runs the `sitecustomize` that it shadows."""
 
 from __future__ import annotations
 
@@ -12,7 +11,7 @@ _HERE = os.path.dirname(os.path.abspath(__file__))
 
 
 def _observe() -> None:
-    """Imports the observers; from their place, where accumlint is not installed for this Python."""
+    """Imports the observers, from this installation if accumlint is absent from the process's Python."""
     package = os.path.dirname(os.path.dirname(_HERE))
     if PathFinder.find_spec("accumlint") is None and "accumlint" not in sys.modules:
         spec = spec_from_file_location(
@@ -29,7 +28,7 @@ def _observe() -> None:
 
 
 def _go_on() -> None:
-    """Runs the module of this name that this one hides."""
+    """Runs the `sitecustomize` module that this one shadows."""
     others = [folder for folder in sys.path if os.path.abspath(folder or ".") != _HERE]
     spec = PathFinder.find_spec("sitecustomize", others)
     if spec is not None and spec.loader is not None:

@@ -1,7 +1,4 @@
-"""Running averages of weights, observed: torch's own and those of known packages."""
-# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false, reportUnknownVariableType=false
-# pyright: reportUnknownParameterType=false, reportMissingParameterType=false
-# torch's own annotations are partial.
+"""Observes running averages of weights: torch's own and those of known packages."""
 
 from __future__ import annotations
 
@@ -13,35 +10,24 @@ from torch.optim import swa_utils
 from accumlint.runtime.child.current import recorder as current
 from accumlint.runtime.child.recorder import Recorder
 
+# The averages of other packages: by module, the classes with the method that updates them.
+_AVERAGES = {
+    "diffusers.training_utils": {"EMAModel": "step"},
+    "timm.utils.model_ema": {"ModelEma": "update", "ModelEmaV2": "update", "ModelEmaV3": "update"},
+    "ema_pytorch.ema_pytorch": {"EMA": "update"},
+    "torch_ema.ema": {"ExponentialMovingAverage": "update"},
+}
+
 
 def observe(recorder: Recorder) -> None:
-    """Has the updates of torch's averaged models noted."""
+    """Observes the updates of torch's averaged models."""
     _noted(recorder, swa_utils.AveragedModel, "update_parameters")
 
 
-def observe_diffusers(module: Any) -> None:
-    """The average that diffusers has."""
-    _of(module, {"EMAModel": "step"})
-
-
-def observe_timm(module: Any) -> None:
-    """The averages that timm has."""
-    _of(module, {"ModelEma": "update", "ModelEmaV2": "update", "ModelEmaV3": "update"})
-
-
-def observe_ema_pytorch(module: Any) -> None:
-    """The average of ema_pytorch."""
-    _of(module, {"EMA": "update"})
-
-
-def observe_torch_ema(module: Any) -> None:
-    """The average of torch_ema."""
-    _of(module, {"ExponentialMovingAverage": "update"})
-
-
-def _of(module: Any, methods: dict[str, str]) -> None:
+def observe_package(module: Any) -> None:
+    """Observes the averages of another package."""
     recorder = current()
-    for name, method in methods.items():
+    for name, method in _AVERAGES[module.__name__].items():
         kind = getattr(module, name, None)
         if recorder is not None and kind is not None:
             _noted(recorder, kind, method)
@@ -54,7 +40,7 @@ def _noted(recorder: Recorder, kind: Any, method: str) -> None:
     def update(self: Any, *args: Any, **kwargs: Any) -> Any:
         if recorder.watches:
             recorder.note("average", owner=id(self), name=type(self).__name__)
-        with recorder.aside():
+        with recorder.paused():
             return original(self, *args, **kwargs)
 
     recorder.patches.put(kind, method, update)

@@ -1,13 +1,13 @@
-"""The recorder of this process, where torch is observed."""
+"""The recorder of this process, if torch is observed."""
 
 from __future__ import annotations
 
 from accumlint.runtime.child.recorder import Recorder
 
-# One at most: torch is observed once in a process.
+# At most one: torch is observed once per process.
 RECORDERS: list[Recorder] = []
 
 
 def recorder() -> Recorder | None:
-    """What records in this process, None where nothing does."""
+    """The recorder of this process, None for none."""
     return RECORDERS[0] if RECORDERS else None

@@ -1,6 +1,4 @@
-"""Looks at the graph of what goes backward: which losses it comes from, and what was multiplied on the way."""
-# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false, reportUnknownVariableType=false
-# torch's own annotations are partial.
+"""Inspects the graph of a root: the losses that it contains, and their factors."""
 
 from __future__ import annotations
 
@@ -9,7 +7,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-# What a node's own dictionary holds for us.
+# The metadata key of a marked node.
 MARK = "accumlint"
 _SCALES = {"MulBackward0": "*", "DivBackward0": "/"}
 _THROUGH = (
@@ -20,18 +18,18 @@ _MOST = 300
 
 
 class Path(NamedTuple):
-    """A way from what goes backward to a node; `factors` are ("*" or "/", the number or tensor) on it."""
+    """A path from a root to a node; `factors` are pairs of "*" or "/" and a number or tensor."""
 
     node: Any
     factors: tuple[tuple[str, Any], ...]
 
 
-# Torch's losses, which somebody may have called past our observers.
+# Losses of torch that may have been called past the observers.
 _LOSSES = ("NllLoss", "MseLoss", "SmoothL1Loss", "HuberLoss", "BinaryCrossEntropy", "KlDiv")
 
 
 def losses(root: torch.Tensor) -> tuple[list[Path], list[Path]]:
-    """The ways to the losses of a graph, marked or torch's own; without any, to its outermost means or what it sums."""
+    """The paths to the losses of a graph, marked or of torch; without any, to its outermost means or summands."""
     if root.grad_fn is None:
         return [], []
     marked: list[Path] = []
@@ -62,22 +60,14 @@ def losses(root: torch.Tensor) -> tuple[list[Path], list[Path]]:
     return marked, [] if marked else means or [*_summed(root.grad_fn)]
 
 
-# What leaves each element of a loss where it is.
+# Elementwise operations.
 _ELEMENTWISE = (
-    "Neg",
-    "ToCopy",
-    "View",
-    "UnsafeView",
-    "Reshape",
-    "Squeeze",
-    "Unsqueeze",
-    "Clone",
-    "Alias",
-)
+    "Neg", "ToCopy", "View", "UnsafeView", "Reshape", "Squeeze", "Unsqueeze", "Clone", "Alias",
+)  # fmt: skip
 
 
 def _summed(node: Any) -> Iterator[Path]:
-    """The way to the elements of a loss that is nothing but their sum, scaled, masked or both."""
+    """The path to the elements of a loss that is only their sum, scaled or masked."""
     factors: tuple[tuple[str, Any], ...] = ()
     sums, name = False, ""
     while node is not None:
@@ -104,7 +94,7 @@ def _is_mask(other: Any) -> bool:
 
 
 def _factor(node: Any, name: str) -> Iterator[tuple[str, Any]]:
-    """What a node multiplies by: a number, None for what has several elements."""
+    """The factor of a node: a number, None for a tensor with several elements."""
     if name not in _SCALES:
         return
     other = _saved(node, "other", None)
@@ -117,8 +107,8 @@ def _factor(node: Any, name: str) -> Iterator[tuple[str, Any]]:
 _REDUCTIONS = ("none", "mean", "sum")
 
 
-def told(node: Any) -> dict[str, Any]:
-    """The reduction of a loss and the numbers of its targets, as far as its node has them."""
+def described(node: Any) -> dict[str, Any]:
+    """The reduction and target counts of a loss, as far as its node has them."""
     name = node.name()
     if not name.startswith((*_LOSSES, "Mean")):
         return {"loss": "sum", "reduction": "none", "targets": 0, "total": 0, "rows": 0}
@@ -134,7 +124,7 @@ def told(node: Any) -> dict[str, Any]:
         number = max(target.numel(), _saved(node, "self", target).numel())
         return {**found, "targets": number, "total": number}
     ignored = int(_saved(node, "ignore_index", 2**64 - 100))
-    # Saved without its sign.
+    # The saved value is unsigned.
     valid = target != (ignored - 2**64 if ignored >= 2**63 else ignored)
     found |= {"targets": valid.sum(), "total": target.numel()}
     weight = _saved(node, "weight", None)
@@ -142,7 +132,7 @@ def told(node: Any) -> dict[str, Any]:
 
 
 def _saved(node: Any, name: str, usual: Any) -> Any:
-    """What a node saved for its backward, `usual` where it did not or has freed it."""
+    """A value that a node saved for its backward, `usual` where it is missing or freed."""
     try:
         return getattr(node, f"_saved_{name}")
     except (RuntimeError, AttributeError):

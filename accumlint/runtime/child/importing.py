@@ -1,4 +1,4 @@
-"""Calls observers once the modules that they observe have been imported."""
+"""Import hooks that install observers after the observed modules have been imported."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any
 
-# Where the observer of a module stands.
+# The module and function of each observer.
 _OBSERVERS = {
-    "torch": ("torches", "observe"),
+    "torch": ("installation", "observe"),
     "torch.distributed.fsdp": ("ranks", "observe_fsdp"),
     "deepspeed.runtime.zero.stage_1_and_2": ("zero", "observe"),
     "deepspeed.runtime.zero.stage3": ("zero", "observe"),
-    "diffusers.training_utils": ("averages", "observe_diffusers"),
-    "timm.utils.model_ema": ("averages", "observe_timm"),
-    "ema_pytorch.ema_pytorch": ("averages", "observe_ema_pytorch"),
-    "torch_ema.ema": ("averages", "observe_torch_ema"),
+    "diffusers.training_utils": ("averages", "observe_package"),
+    "timm.utils.model_ema": ("averages", "observe_package"),
+    "ema_pytorch.ema_pytorch": ("averages", "observe_package"),
+    "torch_ema.ema": ("averages", "observe_package"),
 }
 
 
 def watch(*, torch: bool = True) -> None:
-    """Has the observers called: now for what is imported already, later for the rest; without torch's own if asked."""
+    """Installs the observers: now for imported modules, later for the rest; torch's own is optional."""
     if any(isinstance(finder, _Finder) for finder in sys.meta_path):
         return
     sys.meta_path.insert(0, _Finder())
@@ -43,7 +43,7 @@ def _call(name: str) -> None:
 
 
 class _Finder(importlib.abc.MetaPathFinder):
-    """Finds the modules to observe as Python would, and has their observers called afterwards."""
+    """A meta-path finder that wraps the loaders of observed modules."""
 
     def __init__(self) -> None:
         self._finding: set[str] = set()
@@ -65,7 +65,7 @@ class _Finder(importlib.abc.MetaPathFinder):
 
 
 class _Loader(importlib.abc.Loader):
-    """Another loader, after which a module is observed."""
+    """A loader that installs the observer after the module."""
 
     def __init__(self, loader: Any) -> None:
         self._loader = loader

@@ -1,7 +1,5 @@
-"""DataLoaders, observed: where epochs begin."""
-# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false, reportUnknownVariableType=false
-# pyright: reportUnknownParameterType=false, reportMissingParameterType=false, reportPrivateUsage=false
-# torch's own annotations are partial.
+"""Observes DataLoaders: where epochs begin."""
+# pyright: reportPrivateUsage=false
 
 from __future__ import annotations
 
@@ -16,15 +14,12 @@ from accumlint.runtime.child.recorder import Recorder
 
 
 def observe(recorder: Recorder) -> None:
-    """Has the beginnings of epochs noted, with the backwards that the data has had since it last began.
-
-    Loaders are known by their data: some scripts make another loader for each epoch.
-    """
+    """Records the beginning of epochs, identified by the dataset: some scripts create a loader for each epoch."""
     begin, fetch = DataLoader.__iter__, _BaseDataLoaderIter.__next__
 
     @functools.wraps(begin)
     def beginning(self: Any) -> Any:
-        # Without gradients, data is evaluated: be it that of the training.
+        # Without gradients, the data is used for evaluation.
         if recorder.watches and torch.is_grad_enabled():
             data = id(self.dataset)
             try:

@@ -1,4 +1,4 @@
-"""Puts observers in the place of torch's functions, and takes them out again."""
+"""Replaces functions of torch by observers, and restores them."""
 
 from __future__ import annotations
 
@@ -8,31 +8,31 @@ from typing import Any
 
 
 class Patches:
-    """What was put where, with what to do to undo it."""
+    """Patched attributes, with the functions that restore them."""
 
     def __init__(self) -> None:
         self._undo: list[Callable[[], object]] = []
 
     def put(self, owner: Any, name: str, value: Any, *, everywhere: bool = False) -> None:
-        """Puts an attribute; with `everywhere`, also where modules have imported it by name already."""
+        """Replaces an attribute; with `everywhere`, also in modules that have imported it by name."""
         original = getattr(owner, name)
         owners = [(owner, name)]
         if everywhere:
             owners += [
                 (module, key)
                 for module in list(sys.modules.values())
-                for key, held in list(getattr(module, "__dict__", {}).items())
-                if held is original and (module, key) != (owner, name)
+                for key, value_ in list(getattr(module, "__dict__", {}).items())
+                if value_ is original and (module, key) != (owner, name)
             ]
-        for one, key in owners:
-            setattr(one, key, value)
-            self._undo.append(lambda one=one, key=key: setattr(one, key, original))
+        for target, key in owners:
+            setattr(target, key, value)
+            self._undo.append(lambda target=target, key=key: setattr(target, key, original))
 
     def undo_by(self, undo: Callable[[], object]) -> None:
-        """Has something else done when all is undone."""
+        """Adds a function to call at the end."""
         self._undo.append(undo)
 
     def undo(self) -> None:
-        """Undoes everything, the last first."""
+        """Restores everything in reverse order."""
         while self._undo:
             self._undo.pop()()

@@ -1,7 +1,4 @@
-"""What ranks do together, observed: DDP, FSDP2, all-reduces by hand."""
-# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false, reportUnknownVariableType=false
-# pyright: reportUnknownParameterType=false, reportMissingParameterType=false
-# torch's own annotations are partial.
+"""Observes communication between ranks: DDP, FSDP2, manual all-reduces."""
 
 from __future__ import annotations
 
@@ -14,12 +11,12 @@ from torch import distributed
 from torch.nn.parallel import DistributedDataParallel
 
 from accumlint.runtime.child.current import recorder as current
-from accumlint.runtime.child.frames import where
+from accumlint.runtime.child.frames import user_location
 from accumlint.runtime.child.recorder import Recorder
 
 
 def observe(recorder: Recorder) -> None:
-    """Has DDP and all-reduces observed."""
+    """Observes DDP and all-reduces."""
     if not distributed.is_available():
         return
     _observe_ddp(recorder)
@@ -28,11 +25,8 @@ def observe(recorder: Recorder) -> None:
 
 
 def _observe_ddp(recorder: Recorder) -> None:
-    building, forward, no_sync = (
-        DistributedDataParallel.__init__,
-        DistributedDataParallel.forward,
-        DistributedDataParallel.no_sync,
-    )
+    wrapper = DistributedDataParallel
+    building, forward, no_sync = wrapper.__init__, wrapper.forward, wrapper.no_sync
 
     @functools.wraps(building)
     def build(self: Any, *args: Any, **kwargs: Any) -> None:
@@ -49,7 +43,7 @@ def _observe_ddp(recorder: Recorder) -> None:
     @functools.wraps(no_sync)
     @contextmanager
     def without(self: Any) -> Any:
-        place = where()
+        place = user_location()
         recorder.ranks["no_sync"] = {"file": place.file, "line": place.line}
         before, recorder.ranks["inside"] = recorder.ranks.get("inside", False), True
         try:
@@ -59,7 +53,7 @@ def _observe_ddp(recorder: Recorder) -> None:
             recorder.ranks["inside"] = before
 
     for name, observed in (("__init__", build), ("forward", forwarding), ("no_sync", without)):
-        recorder.patches.put(DistributedDataParallel, name, observed)
+        recorder.patches.put(wrapper, name, observed)
 
 
 def _reducing(recorder: Recorder, original: Any) -> Any:
@@ -69,10 +63,10 @@ def _reducing(recorder: Recorder, original: Any) -> Any:
             if tensor.requires_grad and tensor.grad_fn is not None:
                 recorder.note("reduce", what="loss")
             elif not hasattr(tensor, "to_local"):
-                with recorder.aside():
-                    mine = tensor.untyped_storage().data_ptr()
-                    own = [n for n, s in recorder.sampled() if mine in s.storages]
-                for number in own:
+                with recorder.paused():
+                    storage = tensor.untyped_storage().data_ptr()
+                    reduced = [n for n, s in recorder.sampled() if storage in s.storages]
+                for number in reduced:
                     recorder.note("reduce", what="gradient", optimizer=number)
         return original(tensor, *args, **kwargs)
 
@@ -80,7 +74,7 @@ def _reducing(recorder: Recorder, original: Any) -> Any:
 
 
 def observe_fsdp(module: Any) -> None:
-    """Has the switches of FSDP2 observed."""
+    """Observes the synchronization switches of FSDP2."""
     recorder = current()
     kind = getattr(module, "FSDPModule", None)
     if recorder is None or kind is None:
@@ -89,7 +83,7 @@ def observe_fsdp(module: Any) -> None:
 
     @functools.wraps(original)
     def switch(self: Any, requires_gradient_sync: bool, *args: Any, **kwargs: Any) -> Any:
-        place = where()
+        place = user_location()
         recorder.ranks["fsdp_sync"] = bool(requires_gradient_sync)
         recorder.ranks["fsdp_switch"] = {"file": place.file, "line": place.line}
         return original(self, requires_gradient_sync, *args, **kwargs)

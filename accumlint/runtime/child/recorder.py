@@ -1,6 +1,4 @@
-"""Keeps the events of a process and writes them, until enough updates were seen."""
-# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false, reportUnknownVariableType=false
-# torch's own annotations are partial.
+"""Records the events of a process and writes them, until enough updates were seen."""
 
 from __future__ import annotations
 
@@ -16,21 +14,21 @@ from typing import Any
 import torch
 from torch import distributed
 
-from accumlint.runtime.child.frames import Where, where
+from accumlint.runtime.child.frames import Location, user_location
 from accumlint.runtime.child.patching import Patches
 from accumlint.runtime.child.samples import Sample, capturing
 
 Event = dict[str, Any]
-# As many events are kept where no step comes to have them written.
+# The number of events after which they are written without a step.
 _MOST_UNWRITTEN = 4096
 
 
 @dataclass(frozen=True)
-class Asked:
-    """What to watch: `windows` updates, and the end of an epoch that is at most `patience` backwards away.
+class WatchOptions:
+    """What to observe: `windows` updates, and the end of an epoch that is at most `patience` backwards away.
 
-    `elements` is how many numbers of how many `parameters` of an optimizer are noted. Where the process is to `stop`,
-    it ends as soon as all was seen.
+    `elements` numbers of `parameters` parameters per optimizer are sampled. With `stop`, the process ends when
+    everything was seen.
     """
 
     folder: str
@@ -42,60 +40,60 @@ class Asked:
 
 
 class Recorder:
-    """The events of one process. What observes torch calls `note`; nothing here ever raises into the user's code."""
+    """The events of one process; observers call `note`. It never raises into the user's code."""
 
-    def __init__(self, asked: Asked) -> None:
-        self.asked = asked
+    def __init__(self, options: WatchOptions) -> None:
+        self.options = options
         self.active = True
         self.events: list[Event] = []
         self.optimizers: list[weakref.ref[torch.optim.Optimizer]] = []
         self.samples: list[Sample] = []
-        # The backward that runs, and what observers do themselves.
+        # The active backward, and the depth of the observers' own work.
         self.backward: Event | None = None
         self.busy = 0
         self.backwards = 0
         self.updates: dict[int, int] = {}
-        # What forwards since the last backward found out about ranks.
+        # Synchronization flags of the forwards since the last backward.
         self.forwards: list[bool] = []
         self.ranks: Event = {}
         self.loaders: dict[int, tuple[int, int]] = {}
-        # The data that was last drawn from, and the backwards since each began.
+        # The dataset of the last fetch, and the backwards since each dataset's epoch began.
         self.source = 0
         self.drawn: dict[int, int] = {}
         self._after_epoch = 0
         self._pid = os.getpid()
         self._written = False
-        self._file = os.path.join(asked.folder, f"{self._pid}.jsonl") if asked.folder else ""
-        self.kept: list[Event] = []
+        self._file = os.path.join(options.folder, f"{self._pid}.jsonl") if options.folder else ""
+        self.unwritten: list[Event] = []
         self.patches = Patches()
-        # Hears of the end.
+        # Called at the end.
         self.done: Callable[[], None] | None = None
 
     @property
     def watches(self) -> bool:
-        """Whether this is the process that was begun in, and there is more to see."""
-        mine = self.active and not self.busy and os.getpid() == self._pid
-        return mine and not capturing()
+        """Whether this is the observed process, and recording is active."""
+        is_this_process = self.active and not self.busy and os.getpid() == self._pid
+        return is_this_process and not capturing()
 
     @contextmanager
-    def aside(self) -> Generator[None]:
-        """What is done meanwhile is the observers' own, or a part of what is noted already."""
+    def paused(self) -> Generator[None]:
+        """Suspends observation for the observers' own work."""
         self.busy += 1
         try:
             yield
         finally:
             self.busy -= 1
 
-    def note(self, kind: str, place: Where | None = None, **told: Any) -> Event:
-        """Adds an event that happens now, at a place in the user's code."""
-        at = place or where()
+    def note(self, kind: str, place: Location | None = None, **values: Any) -> Event:
+        """Records an event at a place in the user's code."""
+        at = place or user_location()
         event: Event = {
             "kind": kind,
             "file": at.file,
             "line": at.line,
             "key": at.key,
             "through": at.through,
-            **told,
+            **values,
         }
         self.events.append(event)
         if len(self.events) > _MOST_UNWRITTEN:
@@ -103,12 +101,12 @@ class Recorder:
         return event
 
     def number(self, optimizer: torch.optim.Optimizer) -> int:
-        """The number of an optimizer, which is known from now on."""
+        """The number of an optimizer, which is registered on first use."""
         for number, known in enumerate(self.optimizers):
             if known() is optimizer:
                 return number
         self.optimizers.append(weakref.ref(optimizer))
-        self.samples.append(Sample(optimizer, self.asked.parameters, self.asked.elements))
+        self.samples.append(Sample(optimizer, self.options.parameters, self.options.elements))
         kind = type(optimizer)
         self.note(
             "optimizer", number=len(self.samples) - 1, name=f"{kind.__module__}.{kind.__qualname__}"
@@ -116,22 +114,32 @@ class Recorder:
         return len(self.samples) - 1
 
     def sampled(self) -> Iterator[tuple[int, Sample]]:
-        """The samples of the optimizers that are alive, with their numbers."""
+        """The samples of live optimizers, with their numbers."""
         for number, optimizer in enumerate(self.optimizers):
             alive = optimizer()
             if alive is not None:
                 self.samples[number].settle(alive)
                 yield number, self.samples[number]
 
+    def touching(self, parameters: set[int]) -> Iterator[tuple[int, Sample]]:
+        """The samples that contain one of some parameters, which are given by `id`."""
+        for number, sample in self.sampled():
+            if any(id(p) in parameters for p in sample.parameters):
+                yield number, sample
+
+    def sample(self, event: Event) -> Sample | None:
+        """The sample of the optimizer of an event, None where that has gone."""
+        return dict(self.sampled()).get(event["optimizer"])
+
     def release(self) -> None:
-        """Leaves torch as it was."""
+        """Restores torch."""
         self.active = False
         self.patches.undo()
         for sample in self.samples:
             sample.release()
 
     def stepped(self, number: int) -> None:
-        """An optimizer has stepped: writes what was noted, and ends where all was seen."""
+        """Called after a step: writes the events, and ends the process when everything was seen."""
         self.updates[number] = self.updates.get(number, 0) + 1
         if self._after_epoch:
             self._after_epoch += 1
@@ -140,13 +148,13 @@ class Recorder:
             self.finish("stopped")
 
     def epoch(self, loader: int, length: int, backwards: int) -> None:
-        """A loader begins anew after so many backwards since it last did."""
+        """Called when a loader starts an epoch, with the backwards since the previous one."""
         if backwards and not self._after_epoch:
             self._after_epoch = 1
         self.loaders[loader] = (self.backwards, length)
 
     def finish(self, how: str) -> None:
-        """Says how it came to an end, and ends the process where that was asked for."""
+        """Records the end of observation, and ends the process if requested."""
         if not self.active or os.getpid() != self._pid:
             return
         self.events.append(
@@ -158,13 +166,13 @@ class Recorder:
             sample.release()
         if self.done is not None:
             self.done()
-        if how == "stopped" and self.asked.stop:
+        if how == "stopped" and self.options.stop:
             sys.stdout.flush()
             sys.stderr.flush()
             os._exit(0)
 
     def _has_seen_all(self) -> bool:
-        if max(self.updates.values()) < self.asked.windows:
+        if max(self.updates.values()) < self.options.windows:
             return False
         if self._after_epoch:
             # Two windows of the next epoch.
@@ -172,16 +180,16 @@ class Recorder:
         ends = [
             length - (self.backwards - begun) for begun, length in self.loaders.values() if length
         ]
-        coming = [end for end in ends if -8 <= end <= self.asked.patience]
-        return not coming or self.backwards > self.asked.patience
+        coming = [end for end in ends if -8 <= end <= self.options.patience]
+        return not coming or self.backwards > self.options.patience
 
     def write(self) -> None:
-        """Writes the events up to now: whatever becomes of the process, they are known."""
-        with self.aside():
+        """Writes the events so far, so that they survive a crash."""
+        with self.paused():
             lines = [_plain(event) for event in self.events]
             self.events.clear()
             if not self._file:
-                self.kept += lines
+                self.unwritten += lines
                 return
             with open(self._file, "a", encoding="utf-8") as file:
                 if not self._written:
@@ -190,18 +198,18 @@ class Recorder:
                 file.writelines(json.dumps(line) + "\n" for line in lines)
 
     def process(self) -> Event:
-        """What this process is among the ranks."""
-        together = distributed.is_available() and distributed.is_initialized()
-        rank = distributed.get_rank() if together else int(os.environ.get("RANK", "0"))
-        world = distributed.get_world_size() if together else 1
+        """The rank and environment of this process."""
+        in_group = distributed.is_available() and distributed.is_initialized()
+        rank = distributed.get_rank() if in_group else int(os.environ.get("RANK", "0"))
+        world = distributed.get_world_size() if in_group else 1
         return {
-            "kind": "process", "rank": rank, "world": world, "group": together, "torch": torch.__version__,
+            "kind": "process", "rank": rank, "world": world, "group": in_group, "torch": torch.__version__,
             "command": sys.argv[:1], "launched": int(os.environ.get("WORLD_SIZE", "1")),
         }  # fmt: skip
 
 
 def _plain(value: Any) -> Any:
-    """A value as JSON can hold it; tensors were left where they are until now."""
+    """A value for JSON; tensors are copied from the device only here."""
     if isinstance(value, torch.Tensor):
         return value.tolist()
     if isinstance(value, dict):

@@ -1,6 +1,4 @@
-"""Some elements of some parameters of an optimizer: what flows into them, and what lies in their `.grad`."""
-# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false, reportUnknownVariableType=false
-# torch's own annotations are partial.
+"""Samples elements of an optimizer's parameters: incoming gradients, and the contents of `.grad`."""
 
 from __future__ import annotations
 
@@ -12,7 +10,7 @@ import torch
 
 
 class Sample:
-    """The elements of one optimizer's parameters that are noted."""
+    """The sampled elements of one optimizer's parameters."""
 
     def __init__(self, optimizer: torch.optim.Optimizer, parameters: int, elements: int) -> None:
         self._most = parameters
@@ -22,22 +20,22 @@ class Sample:
         self._handles: list[Any] = []
         self._sizes: list[int] = []
         self.sharded = False
-        # Kept elsewhere than in `.grad`, and known in the moment of a step only.
-        self.apart = False
+        # Gradients are outside of `.grad`, and known only during a step.
+        self.partitioned = False
         self.full: torch.Tensor | None = None
         self.settle(optimizer)
 
     def settle(self, optimizer: torch.optim.Optimizer) -> None:
-        """Chooses the parameters, anew where those chosen are no longer the optimizer's."""
-        if self.apart:
+        """Selects parameters, again when the optimizer's parameters have changed."""
+        if self.partitioned:
             return
-        held = [p for group in optimizer.param_groups for p in group["params"]]
-        known = {id(p) for p in held}
+        parameters = [p for group in optimizer.param_groups for p in group["params"]]
+        known = {id(p) for p in parameters}
         if self.parameters and all(id(p) in known for p in self.parameters):
             for at, p in enumerate(self.parameters):
                 self._hook(at, p)
             return
-        trained = [p for p in held if p.requires_grad and _number(p)]
+        trained = [p for p in parameters if p.requires_grad and _number(p)]
         count = min(self._most, len(trained))
         chosen = [trained[i * (len(trained) - 1) // max(count - 1, 1)] for i in range(count)]
         for handle in filter(None, self._handles):
@@ -51,61 +49,63 @@ class Sample:
             self._hook(at, p)
 
     def release(self) -> None:
-        """Notes nothing any more."""
+        """Removes the hooks."""
         for handle in filter(None, self._handles):
             handle.remove()
 
     def _hook(self, at: int, parameter: torch.Tensor) -> None:
-        """Has what flows into a parameter noted, as soon as it takes part in training."""
+        """Hooks the gradient of a parameter, once it is trainable."""
         if self._handles[at] is not None or not parameter.requires_grad or self.sharded:
             return
-        # A parameter outlives no sample by its hook.
-        mine = weakref.ref(self)
+        # The hook must not keep the sample alive.
+        reference = weakref.ref(self)
 
         def flowing(gradient: torch.Tensor) -> None:
-            sample = mine()
+            sample = reference()
             if sample is not None and not gradient.is_sparse and not capturing():
                 taken = sample.take(gradient)
                 before = sample._flows[at]
                 sample._flows[at] = taken if before is None else before + taken
 
-        # A saved model says nothing about it.
+        # Saved models must not include the hook.
         flowing.__torch_unserializable__ = True  # pyright: ignore[reportFunctionMemberAccess]
         self._handles[at] = parameter.register_hook(flowing)
 
     def take(self, gradient: torch.Tensor) -> torch.Tensor:
-        """The elements of a gradient that are noted, as a copy."""
+        """A copy of the sampled elements of a gradient."""
         local: torch.Tensor = gradient.to_local() if hasattr(gradient, "to_local") else gradient  # pyright: ignore[reportAttributeAccessIssue]
         flat = local.detach().reshape(-1)
         step = max(flat.numel() // self._elements, 1)
         kept = flat[::step][: self._elements]
         return kept.to(torch.float64 if kept.dtype == torch.float64 else torch.float32, copy=True)
 
-    def flowed(self) -> torch.Tensor | None:
-        """What has flowed in since this was last asked, None where nothing has."""
+    def incoming(self) -> torch.Tensor | None:
+        """The gradient that has arrived since the last call, None for none."""
         flows = self._flows
         self._flows = [None for _ in flows]
         return self._joined(flows)
 
-    def lying(self) -> torch.Tensor | None:
-        """What lies in `.grad`, None where nothing does."""
-        return self.full if self.apart else self.of(p.grad for p in self.parameters)
+    def gradients(self) -> torch.Tensor | None:
+        """The contents of `.grad`, None for none."""
+        return self.full if self.partitioned else self.of(p.grad for p in self.parameters)
 
     def weights(self) -> torch.Tensor | None:
-        """What the parameters themselves hold, None where they are in parts."""
-        return None if self.apart or self.sharded else self.of(self.parameters)
+        """The values of the parameters, None where they are partitioned."""
+        return None if self.partitioned or self.sharded else self.of(self.parameters)
 
     def of(self, gradients: Iterable[torch.Tensor | None]) -> torch.Tensor | None:
-        """What is noted of the gradients of all parameters, None where there are none."""
+        """The sampled elements of all gradients, None for none."""
         return self._joined([None if g is None or g.is_sparse else self.take(g) for g in gradients])
 
     def _joined(self, parts: list[torch.Tensor | None]) -> torch.Tensor | None:
-        held = [part for part in parts if part is not None]
-        if not held:
+        present = [part for part in parts if part is not None]
+        if not present:
             return None
-        devices = {part.device for part in held}
-        # The CPU waits for no GPU here: what stays there is copied when the events are written.
-        device = held[0].device if len(devices) == 1 and held[0].is_cuda else torch.device("cpu")
+        devices = {part.device for part in present}
+        # Avoids a synchronization with the GPU: the values are copied when the events are written.
+        device = (
+            present[0].device if len(devices) == 1 and present[0].is_cuda else torch.device("cpu")
+        )
         filled = [
             torch.zeros(size, device=device) if part is None else part.to(device)
             for part, size in zip(parts, self._sizes, strict=True)
@@ -119,12 +119,12 @@ class Sample:
 
     @property
     def precise(self) -> bool:
-        """Whether the gradients hold as many digits as float32 does."""
+        """Whether the gradients have the precision of float32."""
         return all(p.dtype in (torch.float32, torch.float64) for p in self.parameters)
 
     @property
     def storages(self) -> set[int]:
-        """Where the gradients lie that are noted."""
+        """The storages of the sampled gradients."""
         grads = [p.grad for p in self.parameters]
         return {
             g.untyped_storage().data_ptr()
@@ -134,10 +134,10 @@ class Sample:
 
 
 def capturing() -> bool:
-    """Whether what runs now is recorded as a CUDA graph, where nothing can be copied to the CPU."""
+    """Whether a CUDA graph is being captured, in which nothing can be copied to the CPU."""
     return torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()
 
 
 def _number(parameter: torch.Tensor) -> int:
-    """The elements of a parameter; ZeRO 3 leaves none in it, and says how many there were."""
+    """The number of elements of a parameter; ZeRO 3 empties it and stores the number."""
     return int(getattr(parameter, "ds_numel", parameter.numel()))

@@ -1,7 +1,4 @@
-"""The GradScaler, observed."""
-# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false, reportUnknownVariableType=false
-# pyright: reportUnknownParameterType=false, reportMissingParameterType=false
-# torch's own annotations are partial.
+"""Observes the GradScaler."""
 
 from __future__ import annotations
 
@@ -14,7 +11,7 @@ from accumlint.runtime.child.recorder import Event, Recorder
 
 
 def observe(recorder: Recorder) -> None:
-    """Has the GradScaler observed; what it raises is noted."""
+    """Observes the GradScaler, including the exceptions that it raises."""
     scaler = torch.amp.GradScaler
 
     def observed(name: str, original: Any) -> Any:
@@ -26,7 +23,7 @@ def observe(recorder: Recorder) -> None:
             event = recorder.note(f"scaler {name}", scale=self.get_scale())
             if optimizer is not None:
                 event["optimizer"] = recorder.number(optimizer)
-                _lying(recorder, event, "before")
+                _note_gradients(recorder, event, "before")
             before = sum(recorder.updates.values())
             try:
                 result = original(self, *args, **kwargs)
@@ -34,10 +31,10 @@ def observe(recorder: Recorder) -> None:
                 event["raised"] = f"{type(error).__name__}: {error}".split("\n")[0][:300]
                 raise
             if optimizer is not None:
-                _lying(recorder, event, "after")
+                _note_gradients(recorder, event, "after")
             if name == "step":
                 event["stepped"] = sum(recorder.updates.values()) > before
-                # A step that was left out is the end of a window, too.
+                # A skipped step ends a window as well.
                 recorder.note(
                     "scaler stepped", optimizer=event.get("optimizer"), stepped=event["stepped"]
                 )
@@ -60,8 +57,7 @@ def observe(recorder: Recorder) -> None:
     recorder.patches.put(scaler, "scale", scale)
 
 
-def _lying(recorder: Recorder, event: Event, when: str) -> None:
-    with recorder.aside():
-        for number, sample in recorder.sampled():
-            if number == event["optimizer"]:
-                event[when] = {str(number): sample.lying()}
+def _note_gradients(recorder: Recorder, event: Event, when: str) -> None:
+    with recorder.paused():
+        if sample := recorder.sample(event):
+            event[when] = {str(event["optimizer"]): sample.gradients()}

@@ -1,13 +1,10 @@
-"""Optimizers, observed: steps, clears, clipping, schedules."""
-# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false, reportUnknownVariableType=false
-# pyright: reportUnknownParameterType=false, reportMissingParameterType=false, reportPrivateUsage=false
-# torch's own annotations are partial.
+"""Observes optimizers: steps, clears, clipping, schedules."""
+# pyright: reportPrivateUsage=false
 
 from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -25,7 +22,7 @@ from accumlint.runtime.child.recorder import Event, Recorder
 
 
 def observe(recorder: Recorder) -> None:
-    """Has optimizers and what stands around them observed."""
+    """Observes optimizers, schedulers and clipping."""
     _observe_building(recorder)
     _observe_steps(recorder)
     _observe_clears(recorder)
@@ -63,7 +60,7 @@ def _observe_steps(recorder: Recorder) -> None:
 
 
 def begun(recorder: Recorder, optimizer: Any) -> Event:
-    """Notes the step that an optimizer is about to make, with what it applies."""
+    """Records a step that is about to run, with the gradients that it applies."""
     number = recorder.number(optimizer)
     event = recorder.note("step", optimizer=number, backwards=recorder.backwards)
     _applied(recorder, event)
@@ -74,9 +71,9 @@ def begun(recorder: Recorder, optimizer: Any) -> Event:
 
 
 def ended(recorder: Recorder, event: Event) -> None:
-    """Notes what a step has left behind, graphs that are held for one."""
+    """Completes the event of a step, with the number of live graphs."""
     if recorder.backwards > event["backwards"]:
-        # The step ran a closure that went backward: only now is there what it applied.
+        # The step ran a closure with a backward: its gradients are only known now.
         _after_closure(recorder.events, event)
         _applied(recorder, event)
     event["held"] = GRAPHS.count()
@@ -86,18 +83,16 @@ def ended(recorder: Recorder, event: Event) -> None:
 
 
 def _applied(recorder: Recorder, event: Event) -> None:
-    with recorder.aside():
-        for known, sample in recorder.sampled():
-            if known == event["optimizer"]:
-                event["applied"] = sample.lying()
-                event["weights"] = sample.weights()
+    with recorder.paused():
+        if sample := recorder.sample(event):
+            event |= {"applied": sample.gradients(), "weights": sample.weights()}
 
 
 def _after_closure(events: list[Event], step: Event) -> None:
-    """Puts a step behind the last time that it ran its closure; what earlier times left was not to be applied."""
+    """Moves a step behind the last run of its closure; earlier runs were not applied."""
     at = next((at for at, event in enumerate(events) if event is step), None)
     if at is None:
-        # Written already.
+        # Already written.
         return
     within = events[at + 1 :]
     last = max((at for at, event in enumerate(within) if event["kind"] == "clear"), default=0)
@@ -110,9 +105,9 @@ def _observe_clears(recorder: Recorder) -> None:
         def clear(self: Any, *args: Any, **kwargs: Any) -> Any:
             if not recorder.watches or recorder.backward is not None:
                 return original(self, *args, **kwargs)
-            with recorder.aside():
+            with recorder.paused():
                 result = original(self, *args, **kwargs)
-            recorder.note("clear", gradients=dict(_lying(recorder, self)))
+            recorder.note("clear", gradients=_gradients(recorder, self))
             return result
 
         return clear
@@ -121,16 +116,14 @@ def _observe_clears(recorder: Recorder) -> None:
         recorder.patches.put(owner, "zero_grad", observed(owner.zero_grad))
 
 
-def _lying(recorder: Recorder, owner: Any) -> Iterator[tuple[str, Any]]:
-    """What lies in the sampled gradients of a model or an optimizer."""
-    with recorder.aside():
-        if isinstance(owner, nn.Module):
-            its = {id(p) for p in owner.parameters()}
-        else:
-            its = {id(p) for group in owner.param_groups for p in group["params"]}
-        for number, sample in recorder.sampled():
-            if any(id(p) in its for p in sample.parameters):
-                yield str(number), sample.lying()
+def _gradients(recorder: Recorder, owner: Any) -> dict[str, Any]:
+    """The sampled gradients of a model or an optimizer."""
+    groups = (
+        [{"params": owner.parameters()}] if isinstance(owner, nn.Module) else owner.param_groups
+    )
+    with recorder.paused():
+        ids = {id(p) for group in groups for p in group["params"]}
+        return {str(number): sample.gradients() for number, sample in recorder.touching(ids)}
 
 
 def _clipping(recorder: Recorder, original: Any) -> Any:
@@ -141,16 +134,11 @@ def _clipping(recorder: Recorder, original: Any) -> Any:
         if not recorder.watches:
             return original(parameters, *args, **kwargs)
         params = [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)
-        its = {id(p) for p in params}
-        with recorder.aside():
-            touched = [
-                (number, sample)
-                for number, sample in recorder.sampled()
-                if any(id(p) in its for p in sample.parameters)
-            ]
-            before = {str(number): sample.lying() for number, sample in touched}
+        with recorder.paused():
+            touched = [*recorder.touching({id(p) for p in params})]
+            before = {str(number): sample.gradients() for number, sample in touched}
             norm = original(params, *args, **kwargs)
-            after = {str(number): sample.lying() for number, sample in touched}
+            after = {str(number): sample.gradients() for number, sample in touched}
         limit = kwargs.get("clip_value" if by_value else "max_norm", args[0] if args else math.inf)
         recorder.note(
             "clip", by_value=by_value, limit=float(limit), before=before, after=after,
@@ -161,7 +149,7 @@ def _clipping(recorder: Recorder, original: Any) -> Any:
     return clip
 
 
-# What a schedule's length is called.
+# Attributes with a schedule's length.
 _LENGTHS = ("total_steps", "T_max", "total_iters")
 
 
@@ -183,7 +171,9 @@ def _observe_schedules(recorder: Recorder) -> None:
         def step(self: Any, *args: Any, **kwargs: Any) -> Any:
             if depth[0] == 0 and recorder.watches:
                 optimizer = getattr(self, "optimizer", None)
-                known = [at for at, held in enumerate(recorder.optimizers) if held() is optimizer]
+                known = [
+                    at for at, known_ in enumerate(recorder.optimizers) if known_() is optimizer
+                ]
                 lengths = [getattr(self, name, None) for name in _LENGTHS]
                 recorder.note(
                     "schedule", optimizer=known[0] if known else None, name=type(self).__name__,
@@ -198,8 +188,8 @@ def _observe_schedules(recorder: Recorder) -> None:
         return step
 
     recorder.patches.put(scheduler, "__init__", build)
-    own = [kind for kind in vars(lr_scheduler).values() if isinstance(kind, type)]
-    for kind in own:
+    kinds = [kind for kind in vars(lr_scheduler).values() if isinstance(kind, type)]
+    for kind in kinds:
         if (
             issubclass(kind, scheduler)
             and "step" in vars(kind)

@@ -1,7 +1,4 @@
-"""DeepSpeed's ZeRO, observed: optimizers whose gradients lie partitioned outside `.grad`."""
-# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false, reportUnknownVariableType=false
-# pyright: reportUnknownParameterType=false, reportMissingParameterType=false
-# torch's own annotations are partial.
+"""Observes DeepSpeed's ZeRO optimizers, whose gradients are partitioned outside of `.grad`."""
 
 from __future__ import annotations
 
@@ -15,7 +12,7 @@ from accumlint.runtime.child.recorder import Recorder
 
 
 def observe(module: Any) -> None:
-    """Has the ZeRO optimizers of a module of DeepSpeed's observed."""
+    """Observes the ZeRO optimizers of a DeepSpeed module."""
     recorder = current()
     for name, kind in list(vars(module).items()):
         if recorder is not None and name.startswith("DeepSpeedZeroOptimizer"):
@@ -27,11 +24,11 @@ def _observe(recorder: Recorder, kind: Any) -> None:
 
     @functools.wraps(building)
     def build(self: Any, *args: Any, **kwargs: Any) -> None:
-        # What it wraps is stepped meanwhile, to have its state made.
-        with recorder.aside():
+        # The constructor steps the wrapped optimizer to initialize its state.
+        with recorder.paused():
             building(self, *args, **kwargs)
         if recorder.watches:
-            recorder.samples[recorder.number(self.optimizer)].apart = True
+            recorder.samples[recorder.number(self.optimizer)].partitioned = True
 
     @functools.wraps(stepping)
     def step(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -39,7 +36,7 @@ def _observe(recorder: Recorder, kind: Any) -> None:
             return stepping(self, *args, **kwargs)
         sample = recorder.samples[recorder.number(self.optimizer)]
         whole = import_module("deepspeed.utils").safe_get_full_grad
-        with recorder.aside():
+        with recorder.paused():
             sample.full = sample.of([whole(p) for p in sample.parameters])
             event = steps.begun(recorder, self.optimizer)
             result = stepping(self, *args, **kwargs)

@@ -1,7 +1,5 @@
-"""Accelerate's own objects, with what a run knows of their accumulation steps, and what keeps a run from a package."""
-# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false, reportUnknownVariableType=false
-# pyright: reportPrivateUsage=false, reportUnknownLambdaType=false
-# torch's own annotations are partial.
+"""Accelerate's objects with the accumulation steps of the run, and the error for packages that cannot be imported."""
+# pyright: reportPrivateUsage=false
 
 from __future__ import annotations
 
@@ -23,23 +21,23 @@ class Unbound(Exception):
     """The loop cannot be run with fakes; the message says why."""
 
 
-class Accelerating:
-    """The Accelerators of a pass; who has them tells what they stand for and knows the source."""
+class AcceleratorFakes:
+    """The Accelerators of a pass; subclasses provide the source and the record of fakes."""
 
     source: Source
     steps_: Steps
     accelerators: list[Any]
 
-    def tell(self, name: str, fake: str) -> None:
-        """Notes what stands for a name."""
+    def note_fake(self, name: str, fake: str) -> None:
+        """Records the fake of a name."""
         raise NotImplementedError
 
     def stub(self, text: str) -> Stub:
-        """A value that stands for anything."""
+        """A stub for an unknown value."""
         raise NotImplementedError
 
-    def own_accelerator(self, text: str) -> Any:
-        """Accelerate's object, where the source gets it from elsewhere.
+    def shared_accelerator(self, text: str) -> Any:
+        """The Accelerator that the source gets from another file.
 
         Raises:
             Unbound: where Accelerate cannot be imported.
@@ -49,27 +47,24 @@ class Accelerating:
         except ImportError as problem:
             raise Unbound(unimportable("accelerate", problem)) from None
         if not self.accelerators:
-            # Whoever made it told it of steps that the loop speaks of too.
-            steps = self.steps_ if self.source.tells_steps else 1
-            self.tell(text, f"an Accelerator with {steps} accumulation steps")
+            # Its creator passes the accumulation steps that the loop mentions.
+            steps = self.steps_ if self.source.mentions_steps else 1
+            self.note_fake(text, f"an Accelerator with {steps} accumulation steps")
             self.accelerator(Accelerator, gradient_accumulation_steps=steps)
         return self.accelerators[-1]
 
     def accelerator(self, cls: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """Accelerate's own object; without a GPU it has no GradScaler, which float16 has elsewhere.
-
-        Keywords are left out that nobody knows the value of, or that the version which is here does not have.
-        """
+        """An Accelerator without unknown keywords; for float16 without a GPU, a GradScaler is added."""
         known = inspect.signature(cls).parameters
         unknown = [name for name in kwargs if name not in known]
         if unknown:
-            self.tell(cls.__name__, f"without {', '.join(unknown)}, unknown to this version")
-        given = {k: v for k, v in kwargs.items() if k in known and not isinstance(v, Stub)}
-        held = any(name.endswith("_plugin") for name in kwargs)
-        if held or {"deepspeed_plugin", "deepspeed_config"} <= self.source.read:
-            # A plug-in that is not here may have held them; DeepSpeed's engine divides by them, too.
-            given.setdefault("gradient_accumulation_steps", self.steps_)
-        found = cls(*args, **given)
+            self.note_fake(cls.__name__, f"without {', '.join(unknown)}, unknown to this version")
+        keywords = {k: v for k, v in kwargs.items() if k in known and not isinstance(v, Stub)}
+        has_plugin = any(name.endswith("_plugin") for name in kwargs)
+        if has_plugin or {"deepspeed_plugin", "deepspeed_config"} <= self.source.read:
+            # An absent plug-in may have set them; DeepSpeed's engine divides by them as well.
+            keywords.setdefault("gradient_accumulation_steps", self.steps_)
+        found = cls(*args, **keywords)
         if getattr(found, "mixed_precision", "") == "fp16" and found.scaler is None:
             found.scaler = torch.amp.GradScaler("cuda")
             found.native_amp = True
@@ -81,7 +76,7 @@ class Accelerating:
         return found
 
     def _plugin(self, state: Any) -> None:
-        """Settings of DeepSpeed's that the source puts in its place, where Accelerate itself runs without."""
+        """Adds a `deepspeed_plugin` that user code may configure; Accelerate itself sees none."""
         unknown = self.stub("accelerator.state.deepspeed_plugin")
         state.deepspeed_plugin = property(
             lambda _: None if is_library(sys._getframe(1)) else unknown
@@ -89,8 +84,8 @@ class Accelerating:
 
 
 def _endless() -> None:
-    """Lets `next` be called on what Accelerate prepares, as on what is cycled: it starts again at its end."""
-    # Accelerate comes without annotations.
+    """Makes prepared loaders iterators that restart at their end, as cycled data does."""
+    # Accelerate has no annotations.
     from accelerate.data_loader import DataLoaderDispatcher, DataLoaderShard  # pyright: ignore[reportMissingTypeStubs]
 
     added = {"__next__": Loader.__next__, "endless_": None}
@@ -100,7 +95,7 @@ def _endless() -> None:
 
 
 def unimportable(package: str, problem: Exception) -> str:
-    """Why a package that drives a loop is not here."""
+    """The error for a package that drives a loop and cannot be imported."""
     lacks = isinstance(problem, ModuleNotFoundError) and problem.name == package
     why = (
         "is not installed here; install it beside accumlint"

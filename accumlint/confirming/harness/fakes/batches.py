@@ -1,8 +1,5 @@
-"""The data of a pass: micro-batches made on the spot, in whatever shape a loop takes them apart."""
-# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false, reportUnknownVariableType=false
-# pyright: reportUnknownParameterType=false, reportMissingParameterType=false, reportUnknownLambdaType=false
+"""Generated data: micro-batches that can be indexed, unpacked and named as a loop does it."""
 # pyright: reportPrivateUsage=false, reportIncompatibleVariableOverride=false
-# torch's own annotations are partial.
 
 from __future__ import annotations
 
@@ -32,23 +29,23 @@ _INPUT = re.compile(
     r"input|image|img|pixel|feature|token|source|src|^xs?$|^x_|^xb|_x$|text|audio|wave|data|ids$|anchor|positive|query"
 )
 _MASK = re.compile(r"mask")
-# What a function makes of the data: with other tokens or values in the places of targets, each with a chance.
+# Noisy or masked copies of the data, and the probability of each replacement.
 _NOISY = re.compile(r"^(nois(y|ed)|corrupt(ed)?|perturb(ed)?|masked)(_|$)")
 _CHANCE = re.compile(r"^p_mask$|(^|_)(chances?|prob(abilit(y|ies))?s?)$")
-# One number for each target, as a rollout holds.
+# One number for each target, as in a rollout.
 _NUMBERS = re.compile(
     r"^(old|behaviou?r)(_|$)|log_?p(rob)?s?(_|$)|(^|_)(advantages?|returns?|rewards?)$"
 )
-# What a loss multiplies its targets with.
+# Weights of targets in a loss.
 _WEIGHTS = re.compile(
     r"^weights?$|(^|_)(sample|example|instance|row|loss|snr)_?weights?$|(^|_)snrs?$"
 )
-# A mask to pick elements by.
+# Masks that select elements.
 _PICKING = re.compile(r"^valid($|_(pixel|position|place|row)s?$)")
 _WHOLE = {"batch", "batch_data", "data_batch", "minibatch"}
-# What only says where a micro-batch comes from.
+# The name of a micro-batch's source.
 _SOURCE = re.compile(r"^(task|data(set)?|source|domain|lang(uage)?|corpus)_name$|^(name|task|key)$")
-# One of a pair that a loss compares.
+# One item of a pair that a loss compares.
 _OPPOSITE = re.compile(r"rejected_?|negative_?|loser_?")
 _LENGTHS = re.compile(r"(^|_)(len|length)s?$")
 _LENGTH = re.compile(r"len|num_|n_tok|count|ntokens")
@@ -56,15 +53,15 @@ _LENGTH = re.compile(r"len|num_|n_tok|count|ntokens")
 
 @dataclass
 class Data:
-    """What a pass feeds: its kind ("tokens", "rows", "values", "frames"), and each micro-batch's number of targets.
+    """The data of a pass: its kind ("tokens", "rows", "values", "frames") and the number of targets of each
+    micro-batch.
 
-    `counts(microbatch)` gives this rank's counted targets of a micro-batch (from 1); `ignored` is the label that
-    the loss leaves out; `length` micro-batches make an epoch. A batch that is cut into pieces has `cut_rows`; the
-    `piece` in hand begins at that place, and all but the first of a batch are counted in `pieces`. `fed` is the last
-    one that a loader gave; the one in hand is `spent` when it has gone backward; it has `begun` when the user's own
-    loader gave one. A row has `width` features. `unfed` is a network that gave something though
-    it was given nothing. `last` is what a network gave last; `outputs`, if there are any, are what each network has
-    given since the last backward.
+    `counts(microbatch)` gives this rank's targets of a micro-batch (from 1); `ignored` is the label that the loss
+    ignores; `length` micro-batches make an epoch. A batch that the loop cuts into pieces has `cut_rows`; `piece` is the
+    offset of the current piece, `pieces` counts those after the first of a batch. `fed` is the last micro-batch that a
+    loader yielded; the current one is `spent` after its backward; `begun` is set when a provided loader yields. Rows
+    have `width` features. `unfed` names a network that was called without data. `last` is the latest output of a
+    network; `outputs`, if enabled, are the outputs since the last backward.
     """
 
     kind: str
@@ -97,8 +94,8 @@ class Data:
     outputs: dict[int, torch.Tensor] | None = None
     last: Plain | None = None
     unknown: Callable[[str], Any] = lambda text: None
-    # Hears of what gives a loss and was given the accumulation steps.
-    told: Callable[[str], None] = lambda text: None
+    # Called with the name of a loss or network that receives the accumulation steps.
+    note_window_aware: Callable[[str], None] = lambda text: None
     setting: Callable[[str], Any] = lambda text: None
 
     def fetch(self) -> Batch:
@@ -107,7 +104,7 @@ class Data:
         Raises:
             Enough: when the pass has seen as many as it needs.
         """
-        # What is only evaluated, or prepared before a network gives anything, brings nothing to an end.
+        # Evaluation, and data that is fetched before any forward, do not count towards the limit.
         if self.fetched - self.looked_at >= self.limit or self.fetched >= 20 * self.limit:
             raise Enough
         self.fetched += 1
@@ -119,33 +116,33 @@ class Data:
         return batch
 
     def feed(self, _: object) -> Batch:
-        """The next micro-batch, as a loader gives it."""
+        """The next micro-batch, as the collate function of a loader."""
         batch = self.fetch()
         self.fed = batch.number
         return batch
 
     def generator(self, number: int) -> torch.Generator:
-        """Where random numbers come from: the same ones in every pass, others for each number and rank."""
+        """A random generator: the same in every pass, different for each number and rank."""
         return torch.Generator().manual_seed(self.seed * 7919 + self.rank * 104729 + number)
 
     def normal(self, shape: Sequence[int], generator: torch.Generator) -> torch.Tensor:
-        """Random numbers, the same in whatever precision."""
+        """Normal random numbers, the same in every precision."""
         made = torch.randn(shape, generator=generator, dtype=torch.float64)
         return made.to(self.device, self.dtype)
 
     def __deepcopy__(self, _: object) -> Data:
-        """Itself: a network that is copied is given what the first is given."""
+        """Itself: a copied network uses the same data."""
         return self
 
     def spend(self) -> None:
-        """The micro-batch in hand has gone backward."""
+        """Marks the current micro-batch as used in a backward."""
         self.spent = True
         self.backwards += 1
         if self.outputs:
             self.outputs.clear()
 
     def cut(self, inputs: torch.Tensor) -> None:
-        """What a network is given; a piece of a micro-batch of which another has gone backward is one of its own."""
+        """Called with a network input; a piece of a micro-batch after the backward of another is a new micro-batch."""
         batch = self.batches.get(self.current)
         if batch is None or inputs.dim() < 2 or len(inputs) >= batch.rows:
             return
@@ -159,7 +156,7 @@ class Data:
         self.piece = place
 
     def _place(self, batch: Batch, inputs: torch.Tensor) -> int:
-        """Where a piece begins in its micro-batch, also where its rows were picked one by one."""
+        """The offset of a piece in its micro-batch, also where its rows were selected one by one."""
         whole = batch.inputs
         if inputs.untyped_storage().data_ptr() == whole.untyped_storage().data_ptr():
             return int(inputs.storage_offset())
@@ -169,7 +166,7 @@ class Data:
         return int(rows[0]) * int(whole.stride(0)) if len(rows) else 0
 
     def labels_of(self, inputs: torch.Tensor) -> torch.Tensor:
-        """The labels of the rows that a network is given: of a piece of the micro-batch in hand, those beside it."""
+        """The labels of a network's input: of a piece of the current micro-batch, those of its rows."""
         batch = self.now()
         whole = batch.inputs
         same = inputs.untyped_storage().data_ptr() == whole.untyped_storage().data_ptr()
@@ -179,7 +176,7 @@ class Data:
         return batch.labels[first : first + len(inputs)]
 
     def begin(self) -> None:
-        """A micro-batch that the user's own loader gives.
+        """Counts a micro-batch of a provided loader.
 
         Raises:
             Enough: when the pass has seen as many as it needs.
@@ -191,10 +188,7 @@ class Data:
         self.begun = True
 
     def thaw(self, called: nn.Module) -> None:
-        """Where every parameter has been frozen, as all but a few by their names are, fakes train whole.
-
-        Where all that the loop calls is `frozen`, others that it does not call are no reason to leave it so.
-        """
+        """Unfreezes the networks if every parameter is frozen; only the called one where all calls are `frozen`."""
         models = [called] if self.frozen else self.models
         parameters = [p for model in models for p in model.parameters()]
         if torch.is_grad_enabled() and not any(p.requires_grad for p in parameters):
@@ -202,30 +196,30 @@ class Data:
                 p.requires_grad_(True)
 
     def now(self) -> Batch:
-        """The micro-batch being worked on."""
+        """The current micro-batch."""
         if self.current not in self.batches and self.begun:
-            # Beside one of the user's own.
+            # Besides one of a provided loader.
             self.batches[self.current] = Batch(self, self.current)
         elif self.current not in self.batches:
             self.current = self.fetch().number
         return self.batches[self.current]
 
 
-def is_beside(name: str) -> bool:
-    """True for what is made of data, or stands beside it: other tokens, chances, numbers for each target."""
+def is_auxiliary(name: str) -> bool:
+    """True for names of data derived from a micro-batch: other tokens, probabilities, numbers for each target."""
     low = name.lower()
     return any(pattern.search(low) for pattern in (_NOISY, _CHANCE, _NUMBERS))
 
 
 class Enough(BaseException):
-    """Ends a pass from within: everything that is to be measured has been seen."""
+    """Ends a pass from within: all updates that it measures have happened."""
 
 
 class Plain:
-    """What stands in for a tensor where one is wanted."""
+    """A fake that torch functions convert to a tensor."""
 
     def plain_(self) -> torch.Tensor:
-        """The tensor that it stands for."""
+        """The tensor that it represents."""
         raise NotImplementedError
 
     @classmethod
@@ -236,7 +230,7 @@ class Plain:
 
 
 def plain(value: Any) -> Any:
-    """A value as torch takes it: with tensors for what stands in for them."""
+    """A value with tensors in place of fakes, as torch requires it."""
     if isinstance(value, Plain):
         return value.plain_()
     if type(value) in (list, tuple):
@@ -247,7 +241,7 @@ def plain(value: Any) -> Any:
 
 
 class Batch(Plain, dict[Any, Any]):
-    """One micro-batch, in whatever shape the loop takes it apart."""
+    """One micro-batch, in whatever structure the loop unpacks it."""
 
     def __init__(self, data: Data, number: int) -> None:
         self.data_ = data
@@ -259,10 +253,10 @@ class Batch(Plain, dict[Any, Any]):
             inputs, labels = (
                 torch.randint(1, VOCABULARY, (rows, LENGTH), generator=generator) for _ in range(2)
             )
-            # The targets that count stand at the end of the rows, so that a shift by one loses none of them.
+            # Targets are at the end of the rows, so that a shift by one loses none.
             order = [(r, c) for c in range(LENGTH - 1, -1, -1) for r in range(rows)]
             if data.cut_rows:
-                # Each row has one; the first rows have the rest, so that pieces differ however rows are mixed.
+                # Each row has a target; the first rows have the rest, so that pieces differ however rows are mixed.
                 order[rows:] = sorted(order[rows:], key=lambda place: place[0])
             mask = torch.zeros(rows, LENGTH, dtype=torch.long)
             for place in order[: min(count, rows * (LENGTH - 1))]:
@@ -274,7 +268,7 @@ class Batch(Plain, dict[Any, Any]):
             rows = 2
             inputs, labels = (data.normal((rows, LENGTH, data.width), generator) for _ in range(2))
             mask = torch.zeros(rows, LENGTH, dtype=torch.long)
-            # The frames that count stand at the beginning of the rows.
+            # Targets are at the beginning of the rows.
             for place in range(min(count, rows * LENGTH)):
                 mask[place % rows, place // rows] = 1
         else:
@@ -300,11 +294,15 @@ class Batch(Plain, dict[Any, Any]):
 
     def is_made_of(self, parts: Mapping[Any, Any]) -> bool:
         """Whether a mapping holds the same tensors under the same names."""
-        own = dict(dict.items(self))
-        return bool(own) and parts.keys() == own.keys() and all(parts[k] is own[k] for k in own)
+        items = dict(dict.items(self))
+        return (
+            bool(items)
+            and parts.keys() == items.keys()
+            and all(parts[k] is items[k] for k in items)
+        )
 
     def tensor(self, name: str, position: int | None = None) -> Any:
-        """What a name means in this batch; where it says nothing, the second of several is the target."""
+        """The tensor that a name means; by `position`, the second of several is the target."""
         self.use()
         low = name.rpartition(".")[2].lower().lstrip("*")
         if low in ("_", "__"):
@@ -334,19 +332,19 @@ class Batch(Plain, dict[Any, Any]):
         return self.labels if position == 1 else self.inputs
 
     def noisy(self) -> torch.Tensor:
-        """Its inputs with something else in the places of targets."""
+        """Its inputs with replaced values at the targets."""
         if self.inputs.is_floating_point():
             return self.inputs + self.numbers("noise", self.inputs.shape)
         other = self.inputs % (VOCABULARY - 1) + 1
         return torch.where(self.mask.bool(), other, self.inputs)
 
     def numbers(self, name: str, shape: Any = None) -> torch.Tensor:
-        """Small numbers by a name, one for each target where nothing else is said."""
+        """Small random numbers, determined by a name; one for each target by default."""
         generator = self.data_.generator(self.number + 31 * sum(map(ord, name)))
         return self.data_.normal(shape or self.mask.shape, generator) / 10
 
     def parts(self, names: tuple[Any, ...]) -> tuple[Any, ...]:
-        """The batch taken apart into as many names as there are."""
+        """The batch unpacked into names."""
         flat = [n for n in names if isinstance(n, str)]
         targets = [n for n in flat if TARGET.search(n.lower()) and not _MASK.search(n.lower())]
         made: list[Any] = []
@@ -358,14 +356,14 @@ class Batch(Plain, dict[Any, Any]):
             elif _SOURCE.search(name.lower()):
                 made.append(self.data_.unknown(name))
             elif name.lower() in _WHOLE:
-                # Beside what only names its samples.
+                # The other names are those of its samples.
                 made.append(self.use())
             else:
                 made.append(self.tensor(name, None if targets else position))
-        return tuple(self._apart(made))
+        return tuple(self._distinct(made))
 
-    def _apart(self, parts: list[Any]) -> Iterator[Any]:
-        """Parts of a batch, of which no two that a loss may compare are the same rows."""
+    def _distinct(self, parts: list[Any]) -> Iterator[Any]:
+        """Parts of a batch; repeated inputs are rolled, so that no two that a loss compares are equal."""
         same = 0
         for part in parts:
             if part is self.inputs and self.inputs.is_floating_point():
@@ -391,7 +389,7 @@ class Batch(Plain, dict[Any, Any]):
         return value
 
     def __delitem__(self, key: Any) -> None:
-        # What else it would have held need not be there.
+        # Keys that are not there are ignored.
         super().pop(key, None)
 
     def keys(self) -> Any:
@@ -410,7 +408,7 @@ class Batch(Plain, dict[Any, Any]):
 
     def __iter__(self) -> Iterator[Any]:
         self.use()
-        # What takes it apart in another file of the user's does so by names, as this one's does.
+        # Code of other files unpacks by its own names.
         names = names_of(sys._getframe(1))
         return iter(self.parts(names)) if names else super().__iter__()
 
@@ -429,7 +427,7 @@ class Batch(Plain, dict[Any, Any]):
     def __eq__(self, other: object) -> bool:
         return self is other
 
-    # A batch is itself, whatever it holds.
+    # Batches compare by identity.
     def __hash__(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
         return self.number
 
@@ -441,7 +439,7 @@ OPERATORS = (
 
 
 def operator(name: str) -> Callable[..., Any]:
-    """An operation on what stands in for a tensor, by the name of its method."""
+    """An operator on the tensor of a fake, by the name of its method."""
     return lambda self, *others: getattr(self.plain_(), name)(*plain(others))
 
 

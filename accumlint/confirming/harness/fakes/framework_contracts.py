@@ -1,10 +1,8 @@
-"""What frameworks that drive the loop promise about the gradient, in their place.
+"""Contracts of frameworks that drive the loop: who divides the loss, who reduces gradients and who steps.
 
 Trainer: `transformers/trainer.py` (`training_step`, `compute_loss`). Lightning: `lightning/pytorch/loops/optimization`.
-Fabric: `lightning/fabric/fabric.py`. Only what decides who divides, who reduces and who steps.
+Fabric: `lightning/fabric/fabric.py`.
 """
-# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false, reportUnknownVariableType=false
-# torch's own annotations are partial.
 
 from __future__ import annotations
 
@@ -23,47 +21,44 @@ from accumlint.confirming.harness.fakes.batches import Batch, Enough
 from accumlint.confirming.harness.fakes.stub import Absent
 from accumlint.confirming.harness.parameters import parameters_of
 from accumlint.confirming.harness.process_group import world_size
-from accumlint.confirming.harness.setup_objects import Partly
+from accumlint.confirming.harness.setup_objects import PartialNamespace
 
-# What a Trainer takes its micro-batches from, by the names under which a set-up file gives them.
+# The names under which a set-up file provides a Trainer's data.
 _FEEDING = ("self.train_dataset", "train_dataset", "train_dataloader")
-# Their modules work in their own Trainer only, so that the contract takes their place even where they are installed.
+# Lightning modules only work in Lightning's Trainer, so that the contract replaces installed packages as well.
 LIGHTNING = ("lightning", "pytorch_lightning", "lightning_fabric")
-# The packages that a contract can stand for.
+# The packages that a contract can replace.
 PACKAGES = ("transformers", *LIGHTNING)
 
 
-class _OfRun:
-    """A contract in a run, which gives its classes what they are made of."""
+class _Contract:
+    """A contract bound to a run."""
 
     binding_: Binding
 
 
-def _partly(binding: Binding, text: str, **known: Any) -> Partly:
-    """An object of which some attributes are known; the others are answered by their names."""
-    return Partly(known, lambda name: binding.known(f"{text}.{name}"))
+def _partly(binding: Binding, text: str, **known: Any) -> PartialNamespace:
+    """A settings object with some known attributes; others are chosen by name."""
+    return PartialNamespace(known, lambda name: binding.known(f"{text}.{name}"))
 
 
 def _in_ddp(module: Any) -> Any:
-    """What trains on several ranks: the module in DDP; on one, itself."""
+    """The module in DDP where there are several ranks, else itself."""
     return module if world_size() == 1 else nn.parallel.DistributedDataParallel(module)
 
 
-class _Trainer(_OfRun):
-    """Divides by the accumulation steps only where the loss is not told the window's number of items.
-
-    Unless a subclass says whether its loss needs that.
-    """
+class _Trainer(_Contract):
+    """Divides by the accumulation steps unless the loss receives the number of items, or a subclass overrides that."""
 
     loss_is_scaled_for_ga: bool | None = None
 
     def __init__(self, *_: Any, compute_loss_func: Callable[..., Any] | None = None, **__: Any):
         binding = self.binding_
-        # What a set-up file gives, or a fake.
-        given = next((n for n in ("model", "self.model") if n in binding.given), None)
-        self.model = binding.model("model") if given is None else binding.take(given)
+        # The provided model, or a fake.
+        provided = next((n for n in ("model", "self.model") if n in binding.provided), None)
+        self.model = binding.model("model") if provided is None else binding.take(provided)
         self.compute_loss_func = compute_loss_func
-        # As for every language model whose forward takes keyword arguments.
+        # As for every language model whose forward accepts keyword arguments.
         self.model_accepts_loss_kwargs = True
         self.label_smoother = None
         self.current_gradient_accumulation_steps = binding.steps_
@@ -83,9 +78,9 @@ class _Trainer(_OfRun):
     def compute_loss(
         self, model: Any, inputs: Any, return_outputs: bool = False, num_items_in_batch: Any = None
     ) -> Any:
-        told = self.model_accepts_loss_kwargs and num_items_in_batch is not None
-        given = {"num_items_in_batch": num_items_in_batch} if told else {}
-        outputs = model(**inputs, **given)
+        passes_items = self.model_accepts_loss_kwargs and num_items_in_batch is not None
+        extra = {"num_items_in_batch": num_items_in_batch} if passes_items else {}
+        outputs = model(**inputs, **extra)
         loss = outputs.loss
         if self.compute_loss_func is not None:
             named = {"num_items_in_batch": num_items_in_batch}
@@ -103,10 +98,10 @@ class _Trainer(_OfRun):
     autocast_smart_context_manager = compute_loss_context_manager
 
     def training_step(self, model: Any, inputs: Any, num_items_in_batch: Any = None) -> Any:
-        # Older ones have nothing to tell.
+        # Older training steps have no such parameter.
         takes = "num_items_in_batch" in inspect.signature(self.compute_loss).parameters
-        told = {"num_items_in_batch": num_items_in_batch} if takes else {}
-        loss = self.binding_.given_loss(self.compute_loss(model, inputs, **told))
+        extra = {"num_items_in_batch": num_items_in_batch} if takes else {}
+        loss = self.binding_.returned_loss(self.compute_loss(model, inputs, **extra))
         scaled = self.loss_is_scaled_for_ga
         if scaled is None:
             scaled = self.model_accepts_loss_kwargs or self.compute_loss_func is not None
@@ -118,40 +113,40 @@ class _Trainer(_OfRun):
     def train(self, *_: Any, **__: Any) -> None:
         model, binding = self.model, self.binding_
         optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
-        # `self.model` stays what it was.
+        # `self.model` stays unwrapped.
         wrapped = _in_ddp(model)
-        own = next((binding.take(n) for n in _FEEDING if n in binding.given), None)
+        provided = next((binding.take(n) for n in _FEEDING if n in binding.provided), None)
         while True:
             binding.turn(True)
             window: dict[int, Any] = {}
             while len(window) < binding.steps_:
-                batch = binding.data.fetch() if own is None else next(own)
+                batch = binding.data.fetch() if provided is None else next(provided)
                 window[binding.data.fetched] = batch
             counts = self.model_accepts_loss_kwargs or self.compute_loss_func is not None
-            known = [one for batch in window.values() if (one := _labels(batch)) is not None]
-            items = sum((one != binding.data.ignored).sum() for one in known)
-            told: tuple[Any, ...] = (items if counts else None,)
+            known = [item for batch in window.values() if (item := _labels(batch)) is not None]
+            items = sum((item != binding.data.ignored).sum() for item in known)
+            extra: tuple[Any, ...] = (items if counts else None,)
             if len(inspect.signature(self.training_step).parameters) == 2:
-                told = ()
+                extra = ()
             for place, batch in window.items():
                 last = place == max(window)
                 binding.data.current = place
                 with nullcontext() if last or wrapped is model else wrapped.no_sync():
-                    one = batch.use() if isinstance(batch, Batch) else batch
-                    self.training_step(wrapped, one, *told)
+                    item = batch.use() if isinstance(batch, Batch) else batch
+                    self.training_step(wrapped, item, *extra)
             optimizer.step()
             optimizer.zero_grad()
 
 
 def _labels(batch: Any) -> Any:
-    """The labels of a micro-batch; None where it has none."""
+    """The labels of a micro-batch, None where it has none."""
     if isinstance(batch, Batch):
         return batch.labels
     return batch.get("labels") if isinstance(batch, dict) else None
 
 
-class _LightningModule(_OfRun, nn.Module):
-    """Automatic: the loss is divided by the accumulation steps. Manual: everything is the user's."""
+class _LightningModule(_Contract, nn.Module):
+    """Automatic optimization divides the loss by the accumulation steps; manual optimization leaves all to the user."""
 
     def __init__(self, *_: Any, **__: Any) -> None:
         super().__init__()
@@ -190,17 +185,17 @@ class _LightningModule(_OfRun, nn.Module):
     def clip_gradients(
         self, optimizer: Any, gradient_clip_val: Any = None, gradient_clip_algorithm: Any = None
     ) -> None:
-        given = parameters_of(optimizer)
+        parameters = parameters_of(optimizer)
         if gradient_clip_algorithm == "value":
-            nn.utils.clip_grad_value_(given, gradient_clip_val)
+            nn.utils.clip_grad_value_(parameters, gradient_clip_val)
         elif gradient_clip_val:
-            nn.utils.clip_grad_norm_(given, gradient_clip_val)
+            nn.utils.clip_grad_norm_(parameters, gradient_clip_val)
 
     def toggle_optimizer(self, optimizer: Any, *_: object) -> None:
-        """Only the optimizer's own parameters are trained until it is toggled back."""
-        own = set(map(id, parameters_of(optimizer)))
+        """Trains only the optimizer's parameters until it is toggled back."""
+        active = set(map(id, parameters_of(optimizer)))
         every = [p for o in self._optimizers() for p in parameters_of(o)]
-        self.toggled = [p for p in every if id(p) not in own and p.requires_grad]
+        self.toggled = [p for p in every if id(p) not in active and p.requires_grad]
         for p in self.toggled:
             p.requires_grad_(False)
 
@@ -210,7 +205,7 @@ class _LightningModule(_OfRun, nn.Module):
         self.toggled = []
 
     def fit(self) -> None:
-        """Lightning's automatic loop."""
+        """The automatic optimization loop of Lightning."""
         training_step: Any = self.training_step
         number = 0
         while True:
@@ -225,8 +220,8 @@ class _LightningModule(_OfRun, nn.Module):
                 self.optimizers().zero_grad()
 
 
-class _Fabric(_OfRun):
-    """Wraps in DDP on several ranks, and never divides."""
+class _Fabric(_Contract):
+    """Wraps models in DDP on several ranks and never divides."""
 
     def __init__(self, *_: Any, **__: Any) -> None:
         self.device = self.binding_.data.device
@@ -240,11 +235,10 @@ class _Fabric(_OfRun):
 
     setup_module = setup
 
-    def setup_optimizers(self, *optimizers: Any) -> Any:
-        return optimizers[0] if len(optimizers) == 1 else optimizers
+    def setup_optimizers(self, *objects: Any, **_: Any) -> Any:
+        return objects[0] if len(objects) == 1 else objects
 
-    def setup_dataloaders(self, *loaders: Any, **_: Any) -> Any:
-        return loaders[0] if len(loaders) == 1 else loaders
+    setup_dataloaders = setup_optimizers
 
     def backward(self, tensor: Any, *args: Any, **kwargs: Any) -> None:
         tensor.backward(*args, **{k: v for k, v in kwargs.items() if k != "model"})
@@ -273,18 +267,18 @@ class _Fabric(_OfRun):
 
 
 def names(binding: Binding) -> dict[str, Any]:
-    """The contracts under the names by which users import them, whatever the module."""
+    """The contract classes under the names by which users import them."""
     contracts = {"Trainer": _Trainer, "LightningModule": _LightningModule, "Fabric": _Fabric}
     made = {name: type(name, (cls,), {"binding_": binding}) for name, cls in contracts.items()}
     return {**made, "Seq2SeqTrainer": made["Trainer"]}
 
 
 def drive(kind: str, made: Any, binding: Binding) -> None:
-    """Runs the framework's loop: `made` is an object of the user's class, or his function for the loss.
+    """Runs the framework's loop: `made` is an instance of the user's class, or the user's loss function.
 
     Raises:
         Enough: when the run has seen as many updates as it needs.
-        Unbound: where the framework's class, through one that is not here, is no base of the user's.
+        Unbound: where the user's class derives from the framework's through an absent base.
     """
     if kind == "trainer" and isinstance(made, Absent):
         missing = next(b.absent for b in type(made).__mro__ if "absent" in vars(b))

@@ -1,10 +1,9 @@
-"""FSDP's contract about gradients, on whole parameters: when they are reduced over ranks. Nothing is sharded.
+"""FSDP's contract on unsharded parameters: when gradients are reduced over ranks.
 
-FSDP decides in the backward, not in the forward as DDP does, and what was left unreduced is reduced with the next.
+FSDP decides in the backward, unlike DDP, which decides in the forward; unreduced gradients join the next reduction.
 """
-# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false, reportUnknownVariableType=false
-# pyright: reportPrivateUsage=false, reportUnknownLambdaType=false
-# torch's own annotations are partial; a stub's own attributes must not look like what it stands for.
+# pyright: reportPrivateUsage=false
+# Private attributes of a stub stay out of the way of the user's names.
 
 from __future__ import annotations
 
@@ -27,31 +26,33 @@ MODULES = ("torch.distributed.fsdp", "torch.distributed._composable.fsdp")
 
 
 class Reducing:
-    """Averages the gradients of a module's parameters over ranks while it is `on`; else keeps them to itself."""
+    """Averages the gradients of a module's parameters over ranks while it is `on`; else accumulates them locally."""
 
     def __init__(self, module: nn.Module, recorder: Recorder) -> None:
         self.on = True
         self.recorder = recorder
-        self.kept: dict[int, torch.Tensor] = {}
+        self.unreduced: dict[int, torch.Tensor] = {}
         if not any(p.requires_grad for p in module.parameters()):
-            # What trains in it has been added by what is not here.
+            # The trainable parameters of an adapter are absent.
             module.requires_grad_(True)
-        # A part that was sharded before has its own.
-        own = [p for p in module.parameters() if p.requires_grad and not hasattr(p, "reducing")]
-        for number, parameter in enumerate(own):
-            # A mark of ours on a parameter of torch's.
+        # Submodules that were sharded before have their own reduction.
+        parameters = [
+            p for p in module.parameters() if p.requires_grad and not hasattr(p, "reducing")
+        ]
+        for number, parameter in enumerate(parameters):
+            # accumlint's mark on a parameter.
             parameter.reducing = self  # pyright: ignore[reportAttributeAccessIssue]
             parameter.register_hook(partial(self._arriving, number))
 
     def _arriving(self, number: int, grad: torch.Tensor) -> torch.Tensor | None:
-        """A gradient on its way to a parameter."""
+        """The backward hook of a parameter."""
         if self.recorder.busy:
             return None
-        grad = grad + self.kept.pop(number, 0.0)
-        # Controls make every backward reduce, or none.
+        grad = grad + self.unreduced.pop(number, 0.0)
+        # Controls reduce in every backward, or in none.
         control = self.recorder.settings.sabotage
         if control == "mute" or (not self.on and control != "sync"):
-            self.kept[number] = grad
+            self.unreduced[number] = grad
             return torch.zeros_like(grad)
         if dist.is_initialized():
             if number == 0:
@@ -62,7 +63,7 @@ class Reducing:
 
 
 def contract(recorder: Recorder) -> dict[str, Any]:
-    """What stands for `FullyShardedDataParallel` and `fully_shard`."""
+    """Fakes for `FullyShardedDataParallel` and `fully_shard`."""
 
     class FullyShardedDataParallel(Wrapper):
         def __init__(self, module: nn.Module, *_: Any, **__: Any) -> None:
@@ -87,7 +88,7 @@ def contract(recorder: Recorder) -> dict[str, Any]:
 
         def switch(on: Any, **_: Any) -> None:
             if isinstance(on, Stub):
-                recorder.notes.handed.append(on._text)
+                recorder.notes.opaque_calls.append(on._text)
             reducing.on = bool(on)
 
         for name in ("set_requires_gradient_sync", "set_requires_all_reduce"):
@@ -100,8 +101,8 @@ def contract(recorder: Recorder) -> dict[str, Any]:
 
 
 def module(path: str, names: dict[str, Any], other: Callable[[str], Any]) -> types.ModuleType:
-    """A module in the place of torch's, with `other` for the names that it does not hold itself."""
+    """A replacement for a module of torch; `other` resolves names that it does not define."""
     made = types.ModuleType(path)
-    # Libraries ask where it comes from.
+    # Libraries query its file.
     made.__dict__.update(names, __getattr__=other, __path__=[], __file__="<fake>")
     return made

@@ -1,6 +1,4 @@
-"""GradScalers that work without a GPU, and what is multiplied by the scale that they have."""
-# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false, reportUnknownVariableType=false
-# torch's own annotations are partial.
+"""GradScalers that work without a GPU, and numbers that carry the loss scale."""
 
 from __future__ import annotations
 
@@ -14,7 +12,7 @@ from accumlint.confirming.harness.fakes.stub import Stub
 
 
 class Scaled(float):
-    """The loss scale, or a number that was multiplied by it: a bound on gradients that still are, too."""
+    """The loss scale or a multiple of it, such as a clipping threshold for gradients that are still scaled."""
 
     scale: float
 
@@ -32,30 +30,27 @@ class Scaled(float):
 
 @frozen
 class Scaling:
-    """How GradScalers are set: the first scale, 0 to switch them off, and the updates after which it grows.
-
-    `told` hears of one that the source switches off where the finding is about one that is on; without, it stays off.
-    """
+    """The initial scale (0 for none), the growth interval, and `note_fake` where a disabled scaler is to be enabled."""
 
     scale: float
     interval: int
-    told: Callable[[str, str], None] | None = None
+    note_fake: Callable[[str, str], None] | None = None
 
 
 def scalers(patch: Callable[..., Any], device: torch.device, scaling: Scaling) -> None:
-    """GradScalers work without a GPU too, and as they are set."""
+    """Patches GradScaler to work without a GPU, with the scale of the pass."""
     real = torch.amp.GradScaler
 
     class Scaler(real):
-        """A scaler that works without CUDA: the real one switches itself off there and hides every defect."""
+        """A GradScaler for any device: the original disables itself without CUDA and hides every defect."""
 
         def __init__(self, *args: Any, **kwargs: Any) -> None:
             enabled = kwargs.get("enabled", True)
             enabled = isinstance(enabled, Stub) or enabled
             for value in args:
                 enabled = value if isinstance(value, bool) else enabled
-            if not enabled and scaling.told is not None:
-                scaling.told("GradScaler", "switched on, as the finding takes it to be")
+            if not enabled and scaling.note_fake is not None:
+                scaling.note_fake("GradScaler", "switched on, as the finding takes it to be")
                 enabled = True
             growth = {k: v for k, v in kwargs.items() if k in ("growth_factor", "backoff_factor")}
             growth = {k: v for k, v in growth.items() if isinstance(v, float)}

@@ -1,8 +1,5 @@
-"""A loader of micro-batches made on the spot, and what fakes give for attributes that they do not have."""
-# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false, reportUnknownVariableType=false
-# pyright: reportUnknownParameterType=false, reportMissingParameterType=false, reportUnknownLambdaType=false
+"""A loader of generated micro-batches, and the attributes that fakes do not define."""
 # pyright: reportPrivateUsage=false, reportIncompatibleVariableOverride=false
-# torch's own annotations are partial.
 
 from __future__ import annotations
 
@@ -18,14 +15,14 @@ from accumlint.confirming.harness.source_files import is_library
 
 
 class Loader(DataLoader[Any]):
-    """A real `DataLoader` over micro-batches made on the spot; as an iterator, it starts again at its end."""
+    """A real `DataLoader` over generated micro-batches; used as an iterator, it restarts at its end."""
 
     def __init__(self, data: Data, copies: int) -> None:
-        # torch's type wants a Dataset; it takes whatever has a length and items.
+        # The annotation requires a Dataset; DataLoader accepts any sequence.
         super().__init__(range(data.length * copies), batch_size=1, collate_fn=data.feed)  # pyright: ignore[reportArgumentType]
         self.data_ = data
         self.endless_: Iterator[Any] | None = None
-        # Its length, as what wraps a stream calls it.
+        # Its length under the name that wrappers of streams use.
         self.num_batches = len(self)
 
     def __next__(self) -> Any:
@@ -37,13 +34,13 @@ class Loader(DataLoader[Any]):
                 self.endless_ = None
 
     def __getitem__(self, key: Any) -> Any:
-        """A part of the data by its name, or several places, is the data; by its place, it is a micro-batch."""
+        """A split of the data, by name or slice, is the loader itself; an index gives a micro-batch."""
         if isinstance(key, str | slice):
             return self
         return self.data_.fetch().use()
 
     def __call__(self, *_: Any, **__: Any) -> Loader:
-        """Itself, where what gives micro-batches is a method."""
+        """Itself, where the source calls a method for its data."""
         return self
 
     def __getattr__(self, name: str) -> Any:
@@ -51,7 +48,7 @@ class Loader(DataLoader[Any]):
 
 
 def unknown_attribute(owner: object, name: str, unknown: Callable[[str], Any]) -> Any:
-    """An attribute of the user's class that a fake does not have; libraries, which ask what there is, get none."""
+    """An attribute of the user's class that a fake does not define; libraries that probe for it get none."""
     if re.match(r"_|is_|has_", name) or is_library(sys._getframe(2)):
         raise AttributeError(name)
     return unknown(f"{type(owner).__name__.lower()}.{name}")

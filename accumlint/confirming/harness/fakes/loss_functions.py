@@ -1,8 +1,5 @@
-"""Losses, evaluated elementwise and reduced as they were asked for."""
-# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false, reportUnknownVariableType=false
-# pyright: reportUnknownParameterType=false, reportMissingParameterType=false, reportUnknownLambdaType=false
+"""Losses, evaluated elementwise and reduced as requested."""
 # pyright: reportPrivateUsage=false
-# torch's own annotations are partial.
 
 from __future__ import annotations
 
@@ -25,7 +22,7 @@ REDUCTIONS = {torch.mean, torch.sum, torch.Tensor.mean, torch.Tensor.sum}
 
 @dataclass
 class Loss:
-    """One loss as evaluated: its elements with their graph, which of them count, where it stands."""
+    """An evaluated loss: its elements with their graph, which of them are targets, and its line."""
 
     microbatch: int
     elements: torch.Tensor
@@ -33,24 +30,24 @@ class Loss:
     line: int
     by_hand: bool
     number: int = 0
-    # What a function of torch's made of the elements: it divides by their number itself.
+    # The result of a torch function, which divides by the number of elements itself.
     result: torch.Tensor | None = None
 
     def made(self) -> list[torch.Tensor]:
-        """Where the loss ends and what the loop makes of it begins, as far as that is known."""
+        """The end of the loss, after which the loop's own computation begins, where known."""
         return [] if self.result is None else [self.result]
 
 
 def evaluated(
     func: Any, args: Any, kwargs: dict[str, Any]
 ) -> tuple[Any, torch.Tensor, torch.Tensor]:
-    """A loss as it was asked for, its elements with their graph, and which of them count."""
+    """A loss as requested, its elements with their graph, and the mask of its targets."""
     __tracebackhide__ = True
     reduction = kwargs.get("reduction", "mean")
     plain = {k: v for k, v in kwargs.items() if k not in ("reduction", "reduce", "size_average")}
     elements = func(*args, **plain, reduction="none")
     if reduction == "batchmean" and elements.dim() > 1:
-        # A target is a distribution: the terms of its sum are none.
+        # Each target is a distribution: its terms are not targets.
         elements = elements.flatten(1).sum(1)
     counted = torch.ones_like(elements, dtype=torch.bool)
     of_classes = func in (F.cross_entropy, F.nll_loss)
@@ -66,7 +63,7 @@ def evaluated(
         weight: Any = plain.get("weight")
         whole = counted
         if weight is not None and not args[1].is_floating_point():
-            # Class weights make the mean a weighted one.
+            # Class weights make it a weighted mean.
             whole = weight[args[1].clamp(min=0)] * counted
         result = elements.sum() / whole.sum()
     elif reduction == "batchmean":
@@ -77,7 +74,7 @@ def evaluated(
 
 
 def flattened(args: Any, kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
-    """The arguments of a reduction over several dimensions: rows stand in for images, and have fewer of them."""
+    """The arguments of a reduction over several dimensions, limited to those of the faked rows."""
     tensor, *rest = args
     wanted = kwargs.get("dim", rest[0] if rest else None)
     if not isinstance(tensor, torch.Tensor) or not isinstance(wanted, list | tuple):
@@ -90,26 +87,26 @@ def flattened(args: Any, kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
     return (tensor, there, *rest[1:]), kwargs
 
 
-def viewed(tensor: torch.Tensor, given: Any) -> Any:
-    """The shape that a view asks for, where that has widths of the user's network: the fake has its own."""
-    sizes = given[0] if len(given) == 1 and isinstance(given[0], list | tuple) else given
+def viewed(tensor: torch.Tensor, shape: Any) -> Any:
+    """A requested shape, adapted where it contains widths of the user's network that the fake does not have."""
+    sizes = shape[0] if len(shape) == 1 and isinstance(shape[0], list | tuple) else shape
     if not sizes or not all(type(size) is int for size in sizes) or not tensor.dim():
-        return given
+        return shape
     free = sizes.count(-1)
     known = math.prod(size for size in sizes if size != -1)
     if free > 1 or (
         known > 0 and tensor.numel() % known == 0 and (free or known == tensor.numel())
     ):
-        return given
+        return shape
     if len(sizes) == 1:
         return (-1,)
     if len(sizes) == 2:
         return (-1, tensor.shape[-1])
-    return tuple(tensor.shape) if len(sizes) == tensor.dim() else given
+    return tuple(tensor.shape) if len(sizes) == tensor.dim() else shape
 
 
 def indexed(tensor: torch.Tensor, key: Any) -> Any:
-    """A key for what has fewer dimensions than the user's: of several candidates or channels there is one."""
+    """An index with more dimensions than the fake has: the integer ones are dropped."""
     if not isinstance(key, tuple) or any(k is None or k is ... for k in key):
         return key
     extra = len(key) - tensor.dim()
@@ -120,13 +117,13 @@ def indexed(tensor: torch.Tensor, key: Any) -> Any:
 
 
 def fitted(func: Any, args: Any) -> Any:
-    """Targets as the loss wants them: classes as columns, or the last of a row where there is one output for each."""
+    """Targets in the layout of the loss: class indices as columns, or the last of a row for a single output."""
     if len(args) < 2:
         return args
     output, target, *rest = args
     if func is F.binary_cross_entropy and isinstance(output, torch.Tensor):
         if bool((output < 0).any()) or bool((output > 1).any()):
-            # A network gives logits, where the user's gives probabilities.
+            # Fake networks return logits where the user's returns probabilities.
             return fitted(func, (output.sigmoid(), target, *rest))
     if func in (F.cross_entropy, F.nll_loss):
         if isinstance(target, torch.Tensor) and output.dim() == target.dim() == 2:
@@ -134,7 +131,7 @@ def fitted(func: Any, args: Any) -> Any:
                 return (output, target[:, -1], *rest)
         if isinstance(target, torch.Tensor) and output.dim() == target.dim() + 1 > 2:
             if output.shape[:-1] == target.shape != (len(output), *output.shape[2:]):
-                # torch wants the classes second; a network gives them last.
+                # torch expects the classes second; fake networks return them last.
                 return (output.movedim(-1, 1), target, *rest)
         return args
     if isinstance(target, torch.Tensor) and target.dim() == output.dim() - 1:
@@ -144,8 +141,8 @@ def fitted(func: Any, args: Any) -> Any:
 
 
 def grads_of(root: torch.Tensor, of: list[torch.Tensor]) -> list[torch.Tensor | None]:
-    """The gradients of a root by each of several tensors, None for those that it does not reach."""
-    # Torch checks shapes with its symbolic part, which takes as long to import as a job to run; a number has no shape.
+    """The gradients of a root with respect to several tensors, None for those that it does not depend on."""
+    # torch checks shapes with its symbolic module, whose import takes as long as a job; a scalar needs no check.
     start = None if root.numel() == 1 else torch.ones_like(root)
     try:
         return list(
@@ -153,6 +150,6 @@ def grads_of(root: torch.Tensor, of: list[torch.Tensor]) -> list[torch.Tensor | 
         )
     except RuntimeError:
         if len(of) == 1:
-            # Its graph has been freed by an earlier backward; what the user's own makes of that is seen next.
+            # An earlier backward has freed its graph; the user's own backward will show it.
             return [None]
         return [found for one in of for found in grads_of(root, [one])]

@@ -1,8 +1,5 @@
-"""Tiny networks that take what any network takes, and the loss that goes with them."""
-# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false, reportUnknownVariableType=false
-# pyright: reportUnknownParameterType=false, reportMissingParameterType=false, reportUnknownLambdaType=false
+"""Tiny networks that accept any input and return what networks return, and the criterion for them."""
 # pyright: reportPrivateUsage=false, reportIncompatibleVariableOverride=false
-# torch's own annotations are partial.
 
 from __future__ import annotations
 
@@ -18,24 +15,24 @@ from torch import nn
 
 from accumlint.confirming.harness.fakes.batches import TARGET, Batch, Data
 from accumlint.confirming.harness.fakes.outputs import Output, tensors
-from accumlint.confirming.harness.fakes.steps_number import tells_window
+from accumlint.confirming.harness.fakes.steps_number import passes_steps
 from accumlint.confirming.harness.fakes.stub import UNKNOWN
 from accumlint.confirming.harness.fakes.usual_settings import CLASSES, VOCABULARY, WIDTH, setting
 from accumlint.confirming.harness.source_files import is_library
 
-# A network is in no more wrappers than that.
+# A model has at most this many wrappers.
 _MOST_WRAPPERS = 100
 
 
 def seed_with(number: int) -> None:
-    """Seeds what draws here; `torch.manual_seed` would write a traceback down for every kind of device there is."""
+    """Seeds the default generators; `torch.manual_seed` records a traceback for every kind of device."""
     torch.default_generator.manual_seed(number)
     if torch.cuda.is_initialized():
         torch.cuda.manual_seed_all(number)
 
 
-class Asked(nn.Module):
-    """A module that gives what the user's own would have, to his code only: libraries ask what a module has."""
+class PermissiveModule(nn.Module):
+    """A module that has every attribute for user code, and only real ones for libraries, which probe modules."""
 
     def __getattr__(self, name: str) -> Any:
         try:
@@ -43,15 +40,15 @@ class Asked(nn.Module):
         except AttributeError:
             if name.startswith("_") or is_library(sys._getframe(1)):
                 raise
-        return self.lacking(name)
+        return self.missing_attribute(name)
 
-    def lacking(self, name: str) -> Any:
-        """What stands for an attribute that it does not have; nothing, unless a subclass knows better."""
+    def missing_attribute(self, name: str) -> Any:
+        """A value for an undefined attribute; subclasses override it."""
         raise AttributeError(name)
 
 
 class Wrapper(nn.Module):
-    """A module around another: what it is asked for besides is asked of what it holds."""
+    """A module around another that forwards undefined attributes to it."""
 
     def __init__(self, module: nn.Module, *_: Any, **__: Any) -> None:
         super().__init__()
@@ -67,16 +64,16 @@ class Wrapper(nn.Module):
             return getattr(super().__getattr__("module"), name)
 
 
-class Model(Asked):
-    """A network of about a hundred parameters that takes what any network takes and gives what any network gives."""
+class Model(PermissiveModule):
+    """A network of about a hundred parameters that accepts any input and returns a flexible output."""
 
     def __init__(self, data: Data, seed: int) -> None:
         super().__init__()
         self.data_ = [data]
-        self.asked_ = [0, 0]
-        # What the source calls it, and whether it was made with the accumulation steps.
+        self.unwraps_ = [0, 0]
+        # Its name in the source, and whether it was built with the accumulation steps.
         self.name_ = ""
-        self.told_ = False
+        self.window_aware_ = False
         with torch.random.fork_rng(devices=[]):
             seed_with(seed)
             if data.kind == "tokens":
@@ -91,10 +88,10 @@ class Model(Asked):
     def forward(self, *args: Any, **kwargs: Any) -> Output:
         data = self.data_[0]
         data.thaw(self)
-        told = self.told_ or tells_window(args, kwargs)
-        given = list(tensors([*args, *(v for k, v in kwargs.items() if "mask" not in k)]))
-        source = self._source(given)
-        data.unfed = data.unfed or ("" if given else self.name_ or "model")
+        window_aware = self.window_aware_ or passes_steps(args, kwargs)
+        arguments = list(tensors([*args, *(v for k, v in kwargs.items() if "mask" not in k)]))
+        source = self._source(arguments)
+        data.unfed = data.unfed or ("" if arguments else self.name_ or "model")
         inputs = data.now().inputs if source is None else source
         data.cut(inputs)
         if not inputs.is_floating_point():
@@ -106,25 +103,25 @@ class Model(Asked):
         logits = self.head(hidden)
         if data.poisoned and data.current == data.poisoned:
             if data.exhausts:
-                # Once: what is tried again fits.
+                # Only once, so that a retry succeeds.
                 data.poisoned = 0
                 raise torch.cuda.OutOfMemoryError("CUDA out of memory, says accumlint")
             logits = logits * float("nan")
         named = (v for k, v in kwargs.items() if TARGET.search(k) and isinstance(v, torch.Tensor))
         labels = next(named, None)
-        if labels is None and len(given) > 1:
-            others = [t for t in given if t is not source and t is not data.now().mask]
+        if labels is None and len(arguments) > 1:
+            others = [t for t in arguments if t is not source and t is not data.now().mask]
             labels = next((t for t in others if _fits(t, logits, data.kind)), None)
         if data.outputs is not None and logits.requires_grad:
             data.outputs[id(self)] = logits
         has_loss = labels is not None
         items = kwargs.get("num_items_in_batch")
-        beside = data.labels_of(inputs) if labels is None else labels
+        targets = data.labels_of(inputs) if labels is None else labels
 
         def loss() -> torch.Tensor:
-            if told:
-                data.told(self.name_)
-            return self._loss(logits, beside, items)
+            if window_aware:
+                data.note_window_aware(self.name_)
+            return self._loss(logits, targets, items)
 
         output = Output(logits, loss, has_loss)
         output.of_classes = data.kind == "rows"
@@ -133,37 +130,37 @@ class Model(Asked):
         return output
 
     def to(self, *args: Any, **kwargs: Any) -> Any:
-        """Where it stands is settled: on the device of the run, in its precision."""
+        """Does nothing: device and precision are those of the run."""
         return self
 
     half = bfloat16 = float = double = cuda = cpu = to
 
     def _unwrapped(self, name: str) -> Model:
-        """Itself, but for a loop that takes wrappers off as long as there are any.
+        """Itself; unwrapping loops that strip `.module` repeatedly come to an end.
 
         Raises:
-            AttributeError: where nothing else has happened since it was asked so often.
+            AttributeError: after many accesses without a new micro-batch.
         """
-        fetched, times = self.asked_
+        fetched, times = self.unwraps_
         now = self.data_[0].fetched
-        self.asked_[:] = [now, times + 1 if fetched == now else 0]
+        self.unwraps_[:] = [now, times + 1 if fetched == now else 0]
         if times > _MOST_WRAPPERS:
             raise AttributeError(name)
         return self
 
-    def _source(self, given: list[torch.Tensor]) -> torch.Tensor | None:
-        """What of all that it is given it computes from; None for nothing that fits."""
+    def _source(self, arguments: list[torch.Tensor]) -> torch.Tensor | None:
+        """The argument that it computes from, None where none fits."""
         data = self.data_[0]
         tokens = data.kind == "tokens"
-        wide = [t for t in given if t.shape[-1:] == (VOCABULARY if tokens else data.width,)]
+        wide = [t for t in arguments if t.shape[-1:] == (VOCABULARY if tokens else data.width,)]
         if tokens:
-            whole = [t for t in given if not t.is_floating_point() and t.dim() >= 2]
+            whole = [t for t in arguments if not t.is_floating_point() and t.dim() >= 2]
         else:
             whole = [t for t in wide if t.is_floating_point()]
         fitting = [t for t in wide if t.requires_grad] or whole
         if not fitting:
             return None
-        # A decoder's output is as long as what it was given last.
+        # A decoder's output has the length of its last input.
         same = all(t.shape == fitting[0].shape for t in fitting)
         return fitting[0] if same else fitting[-1]
 
@@ -174,8 +171,8 @@ class Model(Asked):
         flat = logits.flatten(0, -2), target.flatten()
         return F.cross_entropy(*flat, ignore_index=data.ignored, reduction="sum") / items
 
-    def lacking(self, name: str) -> Any:
-        """A part of it, a setting, or what every model has in its wrapper."""
+    def missing_attribute(self, name: str) -> Any:
+        """A submodule, a setting, or an attribute of the usual wrappers."""
         if name == "module":
             return self._unwrapped(name)
         if name == "no_sync":
@@ -185,8 +182,8 @@ class Model(Asked):
         return _member(self, name)
 
 
-class Modules(Asked, nn.ModuleDict):
-    """The networks of an object by their names, of which there is one, whatever it is asked for by."""
+class Modules(PermissiveModule, nn.ModuleDict):
+    """A dictionary of networks with a single network under every name."""
 
     def __init__(self, model: Model) -> None:
         super().__init__({"model": model})
@@ -194,13 +191,13 @@ class Modules(Asked, nn.ModuleDict):
     def __getitem__(self, key: str) -> Any:
         return self._modules.get(key, self._modules["model"])
 
-    def lacking(self, name: str) -> Any:
-        """Its one network."""
+    def missing_attribute(self, name: str) -> Any:
+        """Its only network."""
         return self._modules["model"]
 
 
 class Engine(Model):
-    """A fake for DeepSpeed's engine that keeps its contract: it divides, steps at the window's end, clears."""
+    """A fake DeepSpeed engine that keeps its contract: divides, steps at the boundary, clears."""
 
     def __init__(self, data: Data, seed: int, steps: int) -> None:
         super().__init__(data, seed)
@@ -210,54 +207,48 @@ class Engine(Model):
         self.optimizer = torch.optim.SGD(self.parameters(), lr=0.05)
 
     def backward(self, loss: Any, scale_wrt_gas: bool = True, **_: Any) -> Any:
-        """Goes backward through the loss, divided by the accumulation steps unless told otherwise."""
+        """Goes backward through the loss, divided by the accumulation steps unless disabled."""
         loss = loss.loss if isinstance(loss, Output) else loss
         (loss / self.steps_ if scale_wrt_gas else loss).backward()
         return loss
 
     def is_gradient_accumulation_boundary(self) -> bool:
-        """True where the next step is a real one."""
+        """True where the next step is real."""
         if self.boundary is not None:
             return self.boundary
         return (self.micro_steps + 1) % self.steps_ == 0
 
     def set_gradient_accumulation_boundary(self, is_boundary: bool) -> None:
-        """Leaves it to the script where a window ends."""
+        """Sets the boundary explicitly."""
         self.boundary = is_boundary
 
     def step(self, *_: Any, **__: Any) -> None:
-        """Steps and clears at the end of a window; counts."""
+        """Steps and clears at a boundary; counts calls."""
         if self.is_gradient_accumulation_boundary():
             self.optimizer.step()
             self.optimizer.zero_grad()
         self.micro_steps += 1
 
     def gradient_accumulation_steps(self) -> int:
-        """The steps it was configured with."""
+        """The configured accumulation steps."""
         return self.steps_
 
 
 def _member(model: Model, name: str) -> Any:
-    """What a fake model gives for an attribute of the user's: a number where its name means one."""
+    """An undefined attribute of a fake model: a number where the name is a setting, else a member."""
     found = setting(name.lower())
     return Member(model, name) if found is UNKNOWN else found
 
 
-_OF_MODULES = {
-    "parameters",
-    "named_parameters",
-    "state_dict",
-    "train",
-    "eval",
-    "modules",
-    "zero_grad",
-}
+_MODULE_METHODS = {
+    "parameters", "named_parameters", "state_dict", "train", "eval", "modules", "zero_grad",
+}  # fmt: skip
 _MADE = re.compile(r"^(?!load_|save_|set_|init_).*(optim|sched|loader|dataset)")
 _SET_UP = re.compile(r"checkpoint|freeze|enable|disable|set_|init|resize|save|load|push|tie")
 
 
 class Member:
-    """An attribute that a fake model does not have: a part of it, or a method that leads to a loss."""
+    """An undefined attribute of a fake model: a submodule, or a method that leads to a loss."""
 
     def __init__(self, model: Model, name: str) -> None:
         self._model = model
@@ -265,20 +256,20 @@ class Member:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if _MADE.search(self._name):
-            # What it is to be shows in the name that it gets.
+            # The name that receives the result decides its kind.
             return self._model.data_[0].unknown(f"model.{self._name}()")
         if _SET_UP.search(self._name):
             return self._model
-        given = next((a for a in (*args, *kwargs.values()) if isinstance(a, nn.Module)), None)
-        if given is not None and "loss" in self._name:
-            # What computes a loss from the network that it is given; the name that it gets says what it is.
-            return given(*(a for a in args if a is not given))
+        network = next((a for a in (*args, *kwargs.values()) if isinstance(a, nn.Module)), None)
+        if network is not None and "loss" in self._name:
+            # Computes a loss from the network that it receives; the name of the result decides its kind.
+            return network(*(a for a in args if a is not network))
         output = self._model(*args, **kwargs)
         return output.named(self._name)
 
     @property
     def network(self) -> str:
-        """The name of the network that it is of."""
+        """The name of the model."""
         return self._model.name_
 
     def __repr__(self) -> str:
@@ -287,17 +278,17 @@ class Member:
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
-        if name in _OF_MODULES:
+        if name in _MODULE_METHODS:
             return getattr(self._model, name)
         return _member(self._model, name)
 
     def __getitem__(self, key: Any) -> Any:
-        # Settings that the model carries.
+        # Settings that belong to the model.
         text = f"model.{self._name}.{key}"
         return self._model.data_[0].setting(text) if isinstance(key, str) else self
 
     def __iter__(self) -> Iterator[Any]:
-        # A list of layers: what is done to each of them is done to none.
+        # An empty list of layers.
         return iter(())
 
     def __setitem__(self, key: Any, value: Any) -> None:
@@ -316,22 +307,22 @@ def _fits(target: torch.Tensor, logits: torch.Tensor, kind: str) -> bool:
     return not target.is_floating_point() and target.shape == logits.shape[:-1]
 
 
-class Criterion(Asked):
-    """The usual loss of the kind of data, a mean over the targets that count."""
+class Criterion(PermissiveModule):
+    """The usual loss for the kind of data, a mean over the targets."""
 
     def __init__(self, data: Data, name: str = "criterion") -> None:
         super().__init__()
         self.data_ = [data]
-        # What the source calls it, and whether it was made with the accumulation steps.
+        # Its name in the source, and whether it was built with the accumulation steps.
         self.name_ = name
-        self.told_ = False
+        self.window_aware_ = False
 
     def forward(
         self, output: Any = None, target: Any = None, *others: Any, **named: Any
     ) -> torch.Tensor:
         data = self.data_[0]
-        if self.told_ or tells_window((output, target, *others), named):
-            data.told(self.name_)
+        if self.window_aware_ or passes_steps((output, target, *others), named):
+            data.note_window_aware(self.name_)
         logits = output.logits if isinstance(output, Output) else output
         if isinstance(target, Batch):
             target = target.use().labels
@@ -343,13 +334,13 @@ class Criterion(Asked):
             logits, target = logits.flatten(0, -2), target.flatten()
         return F.cross_entropy(logits, target, ignore_index=data.ignored)
 
-    def lacking(self, name: str) -> Any:
-        """A method by which an object of the user's works it out, or what else it carries."""
+    def missing_attribute(self, name: str) -> Any:
+        """A method that computes the loss, or another attribute."""
         return self if "loss" in name else self.data_[0].unknown(f"criterion.{name}")
 
 
 def regression(network: nn.Module, batch: Batch) -> torch.Tensor:
-    """A loss of all parameters of a network, whatever it computes from them: a mean over as many targets as count."""
+    """A loss that depends on all parameters of a network, whatever it computes: a mean over the targets."""
     weights = torch.cat([p.flatten() for p in network.parameters()])
     generator = torch.Generator().manual_seed(batch.number)
     features = batch.data_.normal((len(batch), len(weights) + 1), generator)

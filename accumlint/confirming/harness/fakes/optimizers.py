@@ -1,8 +1,5 @@
-"""Fakes for what steps: an optimizer, a scheduler, a scaler that shows whatever is done with it."""
-# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false, reportUnknownVariableType=false
-# pyright: reportUnknownParameterType=false, reportMissingParameterType=false, reportUnknownLambdaType=false
+"""Fake optimizers, schedulers and GradScalers."""
 # pyright: reportPrivateUsage=false, reportIncompatibleVariableOverride=false
-# torch's own annotations are partial.
 
 from __future__ import annotations
 
@@ -19,7 +16,7 @@ from accumlint.confirming.harness.parameters import parameters_of
 
 
 class _Group(dict[str, Any]):
-    """Parameters with what the loop keeps beside them, such as a threshold of their own."""
+    """A parameter group with the settings that the loop stores in it."""
 
     def __init__(self, group: dict[str, Any], unknown: Callable[[str], Any]) -> None:
         super().__init__(group)
@@ -31,7 +28,7 @@ class _Group(dict[str, Any]):
 
 
 class Optimizer(torch.optim.SGD):
-    """Stochastic gradient descent, so that a step shows the gradient as it is."""
+    """SGD, so that a step shows the unmodified gradient."""
 
     def __init__(self, params: Any, unknown: Callable[[str], Any]) -> None:
         self._unknown = unknown
@@ -45,7 +42,7 @@ class Optimizer(torch.optim.SGD):
         return self
 
     def step(self, closure: Any = None, scale: Any = 1.0, **_: Any) -> Any:
-        """Steps; gradients that a loss scale has multiplied are divided by it, as Apex and FairScale do."""
+        """Steps; divides gradients by a `scale` argument, as Apex and FairScale do."""
         if isinstance(scale, int | float) and scale != 1.0:
             for p in parameters_of(self):
                 if p.grad is not None:
@@ -53,12 +50,12 @@ class Optimizer(torch.optim.SGD):
         return super().step(closure)
 
     def clear_grad(self, *_: Any, **__: Any) -> None:
-        """Clears, as libraries that are like torch call it."""
+        """Clears, under the name that libraries similar to torch use."""
         self.zero_grad()
 
     clear_grads = clear_gradients = clear_grad
 
-    # Where the loop has several, they are this one.
+    # Used as a list of optimizers, it contains itself.
 
     def __iter__(self) -> Iterator[Any]:
         return iter((self,))
@@ -71,7 +68,7 @@ class Optimizer(torch.optim.SGD):
 
 
 class Scheduler(torch.optim.lr_scheduler.LambdaLR):
-    """A schedule that never changes the learning rate; as a function of the step, it is the constant 1."""
+    """A schedule with a constant learning rate; called as a function of the step, it returns 1."""
 
     def __init__(self, optimizer: torch.optim.Optimizer, unknown: Callable[[str], Any]) -> None:
         self._unknown = unknown
@@ -91,7 +88,7 @@ class Scheduler(torch.optim.lr_scheduler.LambdaLR):
 
 
 class Stepper(Scheduler):
-    """A schedule that steps its optimizer and clears for it, as a wrapper of both does."""
+    """A scheduler that wraps its optimizer: it steps and clears it."""
 
     ready = False
 
@@ -100,7 +97,7 @@ class Stepper(Scheduler):
         self.ready = True
 
     def step(self, *_: Any, skip_optimizer: bool = False, **__: Any) -> None:
-        """Moves the schedule, after a step of the optimizer unless that has been done."""
+        """Moves the schedule, after a step of the optimizer unless that is skipped."""
         if self.ready and not skip_optimizer:
             self.optimizer.step()
         super().step()
@@ -113,7 +110,7 @@ class Stepper(Scheduler):
 
 
 def scaler() -> torch.amp.GradScaler:
-    """A GradScaler that can also be called as timm's `NativeScaler` is."""
+    """A GradScaler that can be called like timm's `NativeScaler`."""
 
     class Scaler(torch.amp.GradScaler):
         def __call__(
@@ -122,7 +119,7 @@ def scaler() -> torch.amp.GradScaler:
         ) -> Any:  # fmt: skip
             loss = loss.loss if isinstance(loss, Output) else loss
             self.scale(loss).backward(create_graph=create_graph)
-            # Swin Transformer calls it so.
+            # Swin Transformer's keyword.
             if not (need_update and more.get("update_grad", True)):
                 return None
             norm = None

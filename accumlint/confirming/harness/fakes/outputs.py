@@ -1,8 +1,5 @@
-"""What a fake network gives, as the loop takes it: logits, a loss, several losses by their names."""
-# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false, reportUnknownVariableType=false
-# pyright: reportUnknownParameterType=false, reportMissingParameterType=false, reportUnknownLambdaType=false
+"""Outputs of fake networks: logits, a loss, or several losses by name, as the loop reads them."""
 # pyright: reportPrivateUsage=false, reportIncompatibleVariableOverride=false
-# torch's own annotations are partial.
 
 from __future__ import annotations
 
@@ -16,18 +13,18 @@ import torch
 from accumlint.confirming.harness.fakes.batches import OPERATORS, Batch, Plain, operator, plain
 from accumlint.confirming.harness.rewriting.unpacking import names_of
 
-# What is counted from a network's predictions has no graph.
+# Figures that are computed from predictions have no graph.
 _FIGURE = re.compile(
     r"(^|_)acc(uracy)?\d*(_|$)|correct|metric|perplex|(^|_)ppl|precision|recall|^num_"
 )
 
 
-# Names of what is the loss where a network gives several.
+# Names of the total loss where a network returns several.
 _WHOLE = {"loss", "losses", "total_loss", "loss_total"}
 
 
 class Losses(dict[str, torch.Tensor], Plain):
-    """What goes by the name of several losses: one by its name, or a tensor of them."""
+    """Several losses by name; used as a tensor, the first of them."""
 
     def plain_(self) -> torch.Tensor:
         return next(iter(self.values()))
@@ -39,7 +36,7 @@ class Losses(dict[str, torch.Tensor], Plain):
 
 
 class Output(Plain):
-    """What the fake model gives: logits, a loss, a tuple or a mapping, as the loop takes it."""
+    """The output of a fake model, usable as logits, loss, tuple or mapping."""
 
     def __init__(
         self, logits: torch.Tensor, loss: Callable[[], torch.Tensor], has_loss: bool
@@ -47,12 +44,12 @@ class Output(Plain):
         self._logits = logits
         self._make = loss
         self.has_loss = has_loss
-        # The name of what has given it.
+        # The name of the network that returned it.
         self.network = ""
         self._loss: torch.Tensor | None = None
-        # Losses by their names: of several, each is one of its own.
+        # Losses by name: each of several is a loss of its own.
         self._each: dict[str, torch.Tensor] = {}
-        # Whether they are to tell classes from each other.
+        # Whether the labels are classes.
         self.of_classes = False
 
     @property
@@ -66,33 +63,33 @@ class Output(Plain):
         return self._loss
 
     @property
-    def nothing(self) -> torch.Tensor:
-        """An auxiliary loss, which added to the loss changes nothing."""
+    def zero_loss(self) -> torch.Tensor:
+        """An auxiliary loss of 0."""
         return torch.zeros((), dtype=self.logits.dtype, device=self.logits.device)
 
     def named(self, name: str) -> Any:
-        """What a name makes of it."""
+        """Its value under a name."""
         low = name.rpartition(".")[2].lower()
         if "aux" in low:
-            return self.nothing
+            return self.zero_loss
         if re.search(r"loss(es)?_?(dict|map)$|^losses$|loss_dict", low):
             return Losses({"loss": self.loss})
         if re.search(r"loss(es)?_(metrics|info|outputs?)$", low):
-            # A group of losses, of which one is taken by its name.
+            # A group of losses, from which the source takes one by name.
             return self
         if re.search(r"loss|^nll|^elbo|^objective", low):
             return self._loss_of(low)
         return self
 
     def keyed(self, name: str, keys: Iterable[str]) -> Any:
-        """What a name makes of it where the source takes parts of that by these keys: of losses, one for each."""
+        """Its value under a name that the source indexes by these keys: of losses, one for each key."""
         if not re.search(r"loss", name.lower()):
             return self.named(name)
         return Losses({key: self._loss_of(key.lower()) for key in keys})
 
-    def chances(self, given: Iterable[Any]) -> torch.Tensor:
-        """The logarithm of the chance of each thing that it was given, or of each target."""
-        known = [t for t in tensors([*given]) if not t.is_floating_point()]
+    def chances(self, arguments: Iterable[Any]) -> torch.Tensor:
+        """The log-probability of each token in the arguments, or of each target."""
+        known = [t for t in tensors([*arguments]) if not t.is_floating_point()]
         wanted = next((t for t in known if t.shape == self.logits.shape[:-1]), None)
         if wanted is None:
             return self.logits.log_softmax(-1).amax(-1)
@@ -117,9 +114,9 @@ class Output(Plain):
             elif name == "_" or re.search(r"log(s|ger|_?var|_dict)?$|stat|metric|acc|info", low):
                 made.append({})
             elif "aux" in low:
-                made.append(self.nothing)
+                made.append(self.zero_loss)
             elif re.fullmatch(r"(model_)?(out|outputs?|results?|res)", low):
-                # Of which a part is asked for.
+                # The source reads attributes of it.
                 made.append(self)
             else:
                 made.append(self.logits)
@@ -138,7 +135,7 @@ class Output(Plain):
         if self.has_loss:
             return iter((self.loss, self.logits))
         if self.of_classes and self.logits.dim() == 2:
-            # A row of them has no target of its own: they are those of several heads.
+            # Rows have no target of their own: a loop that iterates expects the outputs of several heads.
             return iter((self.logits, self.logits))
         return iter(self.logits)
 
@@ -168,7 +165,7 @@ class Output(Plain):
         return self._part(name)
 
     def _part(self, name: str) -> Any:
-        """A loss, a figure that is only looked at, or logits."""
+        """A loss, a figure without a graph, or logits."""
         if "loss" in name.lower():
             return self.named(name)
         return self.logits.detach() if _FIGURE.search(name.lower()) else self.logits
@@ -180,12 +177,12 @@ class Output(Plain):
 def _operator(name: str) -> Callable[..., Any]:
     def operate(self: Output, *others: Any) -> Any:
         if "truediv" in name and (self.has_loss or isinstance(others[0], int)):
-            # What is divided by a count is a loss, and so is what a model gives for labels.
+            # A loop divides losses by counts; an output for labels is a loss, too.
             return getattr(self.loss, name)(*plain(others))
         other = plain(others[0]) if others else None
         if isinstance(other, torch.Tensor) and other.is_floating_point():
             if "sub" in name and other.shape == self.logits.shape[:-1]:
-                # What is compared with a number for each target is one.
+                # Compared with one number for each target, it is the log-probabilities.
                 return getattr(self.chances(()), name)(other)
         return getattr(self.logits, name)(*plain(others))
 

@@ -1,4 +1,4 @@
-"""The accumulation steps as a number that is known again where a fake is given it."""
+"""Accumulation steps as a number type, recognised where they are passed to a fake."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from accumlint.reading import names
 
 
 class Share(float):
-    """What one micro-batch is of a window."""
+    """A micro-batch's share of a window, 1 / steps."""
 
 
 class Steps(int):
@@ -20,7 +20,9 @@ class Steps(int):
         return Share(share) if isinstance(share, float) else share
 
 
-def tells_window(given: Iterable[object], named: Mapping[str, object]) -> bool:
-    """Whether arguments tell how many micro-batches a window holds: what gets them may divide by that."""
-    told = any(isinstance(value, Steps | Share) for value in (*given, *named.values()))
-    return told or any(names.is_steps(word) for word in named)
+def passes_steps(arguments: Iterable[object], named: Mapping[str, object]) -> bool:
+    """Whether arguments contain the window size, by which the callee may divide."""
+    contains_steps = any(
+        isinstance(value, Steps | Share) for value in (*arguments, *named.values())
+    )
+    return contains_steps or any(names.is_steps(word) for word in named)

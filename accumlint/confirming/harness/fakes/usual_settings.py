@@ -1,4 +1,4 @@
-"""What the usual settings of training scripts mean to a run of a few updates on fakes, by their names."""
+"""Values of common training settings by name, chosen for runs of a few updates."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import re
 
 from accumlint.confirming.harness.fakes.stub import UNKNOWN
 
-# How large the fakes are. As many classes as features, so that what one model gives another can take.
+# Sizes of the fakes. As many classes as features, so that one model's output fits another's input.
 VOCABULARY, LENGTH, WIDTH, CLASSES = 11, 6, 5, 5
-# The rows of a batch of tokens, and of a piece that a batch is cut into.
+# The rows of a token batch, and of a piece of it.
 ROWS = 2
-# The token that is none.
+# The padding token.
 PADDING = 0
-# Names of what is computed on the way to a backward: nothing is ever made up for them.
+# Names of values on the way to a backward, which are never faked.
 _LOOKED_AT = (
     r"^(?!(.*_)?(eval|val|valid|validation|test|dev|best|history|log|logged|report)(_|\d|$))"
 )
@@ -21,7 +21,7 @@ LOSS_LIKE = re.compile(
     + r".*(loss(?!_?masks?$)|logit|output(?!_?(dir|path|file|name|mode|format|type|size|dim|key|folder|root))|pred)"
 )
 
-_NOW_AND_THEN = (
+_INTERVALS = (
     r"(log|eval|save|print|ckpt|checkpoint|sample|valid|test|display|summary|report|vis)\w*_?"
     r"(every|interval|freq(uency)?|steps?|(?<!wr)iters?|epochs?|period)(?![a-z])|every_n|_every$|_interval$"
 )
@@ -36,7 +36,7 @@ _SETTINGS: tuple[tuple[re.Pattern[str], float | tuple[float, ...]], ...] = tuple
             r"learning_rate|(^|_)lr($|_(?!sched|type|policy|mode|name|config|max_|warm|decay_[si]))|base_lr",
             0.05,
         ),
-        # Nesterov's wants one.
+        # Nesterov momentum requires a positive one.
         (r"momentum", 0.9),
         (r"weight_decay|dropout|label_smoothing|(^|_)wd$", 0.0),
         (r"betas$", (0.9, 0.9)),
@@ -44,9 +44,9 @@ _SETTINGS: tuple[tuple[re.Pattern[str], float | tuple[float, ...]], ...] = tuple
         (r"(^|_)eps(ilon)?$", 1e-8),
         (r"clip(?!s)|max_norm|grad_norm", 1.0),
         (r"(^|_)(eval|val|valid|test)_(iters|batches)$", 1),
-        # What a diffusion takes to make a sample, not after how many steps one is made.
+        # The sampling steps of a diffusion, not the interval between samples.
         (r"(sampling|inference|denois\w*|ddim)_(num_)?steps$", 2),
-        (_NOW_AND_THEN, 10**9),
+        (_INTERVALS, 10**9),
         (r"(epochs?|steps?|iters?)_(run|done|completed|finished|trained|seen)$", 0),
         (r"^(finished|completed|trained|last|done)_(epochs?|steps?|iters?)$", 0),
         (r"(^|_)(num|n|max|total|train)(_\w*)?epochs?$|^epochs?(_(num|number|count))?$", 2),
@@ -58,10 +58,10 @@ _SETTINGS: tuple[tuple[re.Pattern[str], float | tuple[float, ...]], ...] = tuple
         (r"num_class|n_class|num_labels", CLASSES),
         (r"block_size|seq_?len|context_len|max_len|(^|_)(width|length|bptt)$", LENGTH),
         (r"batch_?size|(^|_)bsz?$|^(rows|samples|items)_per_", 2),
-        # What a term of the loss weighs, and what its logits are divided by.
+        # Weights of loss terms, and the temperature of their logits.
         (r"(^|_)(temperature|tau|alpha|coef|coeff|coefficient|lambda)(_|$)", 1.0),
         (r"(?<!class)(?<!pos)(?<!label)_weight$", 1.0),
-        # Tokens with a meaning of their own; the one of none is told by its own name.
+        # Special tokens; padding is handled by its own name.
         (r"(^|_)blank(_?(token|label))?(_?(id|idx|index))?$", 0),
         (r"(^|_)([besc]os|[bes]ot|cls|sep|unk|mask)(_?token)?_?(id|idx|index)$", 1),
         (r"seed|num_workers|local_rank$|(^|_)rank$", 0),
@@ -70,5 +70,5 @@ _SETTINGS: tuple[tuple[re.Pattern[str], float | tuple[float, ...]], ...] = tuple
 
 
 def setting(name: str) -> float | object:
-    """The value of a setting by its last name, in lower case; `UNKNOWN` where the name says nothing."""
+    """The value of a setting by its last name in lower case, `UNKNOWN` for other names."""
     return next((value for pattern, value in _SETTINGS if pattern.search(name)), UNKNOWN)

@@ -1,9 +1,9 @@
-"""Says in words what the user's code tries that a run does not allow, and refuses it: Python's part of the sandbox.
+"""Audit hooks of the sandbox: refuse forbidden operations of Python code with a readable reason.
 
-Native code gets around it; what the kernel refuses, in `confinement`, holds for that too, and nobody hears of it.
+Native code bypasses them; the kernel's part of the sandbox, in `confinement`, applies to that as well.
 """
 
-# pyright: reportPrivateUsage=false, reportPrivateImportUsage=false, reportUnknownMemberType=false
+# pyright: reportPrivateUsage=false, reportPrivateImportUsage=false
 
 from __future__ import annotations
 
@@ -19,6 +19,8 @@ from typing import Any, cast
 
 import torch
 
+from accumlint.confirming.harness.source_files import INSTALLED, OURS
+
 _PROCESSES = (
     "subprocess.Popen", "os.system", "os.fork", "os.forkpty", "os.exec", "os.posix_spawn", "os.spawn", "pty.spawn",
 )  # fmt: skip
@@ -29,37 +31,42 @@ _CHANGES = (
 _SIGNALS = ("os.kill", "os.killpg")
 _CONNECTING = ("socket.connect", "socket.sendto", "socket.sendmsg")
 _LOOKING_UP = ("socket.getaddrinfo", "socket.gethostbyname")
-# By these, code reaches what is recorded, or another thread of it; each with what is said of it.
+# Functions that can reach the recorder or other threads, with the name that is reported.
 _REACHING = {
     "ctypes.dlopen": "ctypes", "gc.get_objects": "gc.get_objects", "gc.get_referrers": "gc.get_referrers",
     "sys._current_frames": "sys._current_frames", "sys.addaudithook": "sys.addaudithook",
 }  # fmt: skip
-# These are read by anybody, and the kernel tells processes apart there.
-_TOLD = ("/dev/", "/proc/")
+# Readable by everyone; the kernel restricts access per process there.
+_WORLD_READABLE = ("/dev/", "/proc/")
 _LIBRARIES = (sysconfig.get_path("stdlib"), "<frozen ")
-_OURS = str(Path(__file__).parents[3]) + os.sep
-_INSTALLED = ("site-packages", "dist-packages")
+
 _Check = Callable[[tuple[Any, ...]], None]
 
 
 class Forbidden(PermissionError):
-    """The user's code tried what a confirmation does not allow."""
+    """The user's code attempted a forbidden operation."""
 
 
-def stay_inside(folder: str, told: Callable[[str], None], readable: tuple[str, ...]) -> list[str]:
-    """Forbids, until the process ends, what is listed above; `folder` may be written to.
+def stay_inside(
+    folder: str, on_refusal: Callable[[str], None], readable: tuple[str, ...]
+) -> list[str]:
+    """Installs audit hooks that refuse forbidden operations until the process ends; `folder` is writable.
 
-    `told` hears of what code other than that of libraries tried ("starts a process"), also where it catches what is
-    raised. Files may be read in `folder` and in what is `readable`. The list that is returned
-    gets what such code used by which it could change what is recorded.
+    `on_refusal` receives a description of what user code attempted ("starts a process"), also where the code catches
+    the exception. `folder` and `readable` may be read. The returned list collects the functions that user code called
+    and that can change recorded results.
     """
     inside = os.path.realpath(folder) + os.sep
-    seen = (inside, *(os.path.realpath(path) + os.sep for path in readable), *_TOLD)
+    readable_prefixes = (
+        inside,
+        *(os.path.realpath(path) + os.sep for path in readable),
+        *_WORLD_READABLE,
+    )
     reached: list[str] = []
 
     def refuse(what: str) -> None:
-        if _is_own():
-            told(what)
+        if _is_user_code():
+            on_refusal(what)
         raise Forbidden(what)
 
     def signalled(args: tuple[Any, ...]) -> None:
@@ -70,7 +77,7 @@ def stay_inside(folder: str, told: Callable[[str], None], readable: tuple[str, .
         refuse("starts a process")
 
     watched = {
-        **_of_files(inside, seen, refuse),
+        **_of_files(inside, readable_prefixes, refuse),
         **_of_network(inside, refuse),
         **dict.fromkeys(_PROCESSES, started),
         **dict.fromkeys(_SIGNALS, signalled),
@@ -80,10 +87,10 @@ def stay_inside(folder: str, told: Callable[[str], None], readable: tuple[str, .
         check = watched.get(event)
         if check is not None:
             check(args)
-        elif event in _REACHING and _REACHING[event] not in reached and _is_own():
+        elif event in _REACHING and _REACHING[event] not in reached and _is_user_code():
             reached.append(_REACHING[event])
 
-    _announced()
+    _audit_native_calls()
     sys.addaudithook(hook)
     return reached
 
@@ -96,9 +103,9 @@ def _may_write(path: Any, inside: str) -> bool:
 
 
 def _of_files(
-    inside: str, seen: tuple[str, ...], refuse: Callable[[str], None]
+    inside: str, readable_prefixes: tuple[str, ...], refuse: Callable[[str], None]
 ) -> dict[str, _Check]:
-    """What looks at events of files: reads of what is not `seen`, writes to what is not `inside`."""
+    """Checks for file events: reads outside of the readable prefixes, writes outside of `inside`."""
 
     def opened(args: tuple[Any, ...]) -> None:
         path, mode, flags = args
@@ -110,8 +117,8 @@ def _of_files(
             refuse(f"writes to {os.fsdecode(path)!r}")
         if not writing and not isinstance(path, int):
             text = os.path.realpath(os.fsdecode(path))
-            # What is not there may be looked for.
-            if not (text + os.sep).startswith(seen) and os.path.lexists(text):
+            # Probing for a missing file is allowed.
+            if not (text + os.sep).startswith(readable_prefixes) and os.path.lexists(text):
                 refuse(f"reads {os.fsdecode(path)!r}")
 
     def changed(args: tuple[Any, ...]) -> None:
@@ -123,7 +130,7 @@ def _of_files(
 
 
 def _of_network(inside: str, refuse: Callable[[str], None]) -> dict[str, _Check]:
-    """What looks at events of sockets: this machine may be reached, and sockets that are files in `inside`."""
+    """Checks for socket events: only this machine and Unix sockets in `inside` are allowed."""
 
     def connected(args: tuple[Any, ...]) -> None:
         address = args[1]
@@ -143,7 +150,7 @@ def _of_network(inside: str, refuse: Callable[[str], None]) -> dict[str, _Check]
 
 
 def pretend_folders(folder: str) -> None:
-    """Has a folder that would be made outside of `folder` count as made, which nothing is lost by."""
+    """Makes `os.mkdir` outside of `folder` succeed without effect."""
     inside = os.path.realpath(folder) + os.sep
     make = os.mkdir
 
@@ -157,8 +164,8 @@ def pretend_folders(folder: str) -> None:
     os.mkdir = making
 
 
-def _announced() -> None:
-    """Has what starts processes or writes files behind Python's back say so first, as `open` does."""
+def _audit_native_calls() -> None:
+    """Raises audit events for native functions that start processes or write files."""
     fork, write = _posixsubprocess.fork_exec, torch._C.PyTorchFileWriter
 
     def forking(*args: Any) -> Any:
@@ -175,7 +182,7 @@ def _announced() -> None:
 
 
 def _is_here(host: str) -> bool:
-    """True for the names and addresses of this machine alone."""
+    """True for names and addresses of this machine."""
     try:
         address = ipaddress.ip_address(host)
     except ValueError:
@@ -183,13 +190,13 @@ def _is_here(host: str) -> bool:
     return address.is_loopback or address.is_unspecified
 
 
-def _is_own() -> bool:
-    """True when no installed library asked for it: the nearest code outside Python's own and accumlint decides."""
+def _is_user_code() -> bool:
+    """True when user code is the nearest caller outside of the standard library and accumlint."""
     frame = sys._getframe(1)
     while frame is not None:
         file = frame.f_code.co_filename
-        if not file.startswith(_OURS):
-            if any(word in file for word in _INSTALLED):
+        if not file.startswith(OURS):
+            if any(word in file for word in INSTALLED):
                 return False
             if not file.startswith(_LIBRARIES):
                 return True

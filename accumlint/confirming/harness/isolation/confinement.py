@@ -1,4 +1,4 @@
-"""Hands this process to the kernel's sandbox before it executes a user's code."""
+"""Applies resource limits, Landlock and seccomp to the process before it executes user code."""
 
 from __future__ import annotations
 
@@ -9,40 +9,40 @@ from typing import Any
 from accumlint.confirming.harness.isolation import landlock, seccomp
 from accumlint.confirming.sandbox import local_ports
 
-# What a loop on fakes may write into one file; its temporary folder is removed in the end.
+# The largest file that a job may write; its temporary folder is removed at the end.
 _LARGEST_FILE = 4 * 2**30
 
 
 def limit_memory(gigabytes: float) -> None:
-    """Bounds the address space, so that a huge allocation fails here and not in somebody else's process."""
+    """Limits the address space, so that a huge allocation fails in this process."""
     _limit(resource.RLIMIT_AS, int(gigabytes * 2**30))
 
 
 def confine(order: Any, job: Any, world: int, gpu: bool) -> None:
-    """Holds this process to what the order says, until it ends.
+    """Confines this process as the order requires, until it ends.
 
     Raises:
-        OSError: where the kernel does not do what was announced.
+        OSError: where the kernel refuses.
     """
-    held = order["sandbox"]
+    limits = order["sandbox"]
     _limit(resource.RLIMIT_CORE, 0)
-    # The worker ends what takes too long; this holds should the worker be gone.
+    # The worker enforces the time limit; this one applies if the worker is gone.
     _limit(resource.RLIMIT_CPU, int(order["limit"]) * (os.cpu_count() or 1) + 10)
     _limit(resource.RLIMIT_FSIZE, _LARGEST_FILE)
-    if held["landlock"]:
+    if limits["landlock"]:
         landlock.restrict(
-            readable=(*held["readable"], *job["readable"], "/proc/self"),
+            readable=(*limits["readable"], *job["readable"], "/proc/self"),
             listable=job["listable"],
-            writable=(order["scratch"], "/proc/self", *held["devices"]),
-            ports=None if held["alone"] else _ports(world),
+            writable=(order["scratch"], "/proc/self", *limits["devices"]),
+            ports=None if limits["isolated"] else _ports(world),
             sockets=gpu,
         )
-    if held["seccomp"]:
+    if limits["seccomp"]:
         seccomp.restrict(unix=gpu)
 
 
 def _ports(world: int) -> tuple[int, ...]:
-    """Where torchrun's store listens, and the other ranks do."""
+    """The ports of torchrun's store and of the other ranks."""
     store = int(os.environ["MASTER_PORT"])
     if world == 1:
         return (store,)

@@ -1,7 +1,7 @@
-"""What keeps results honest: an intact recorder, and a channel that only accumlint's code can write a result to.
+"""Integrity of results: detects a modified recorder and authenticates the result of a worker process.
 
-Code that runs in the same interpreter can reach everything in it, so neither stops one who sets out to forge a result;
-both tell what is replaced or written without that.
+Code in the same interpreter can reach everything in it, so neither stops a deliberate forgery; both detect accidental
+or naive changes.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from typing import Any, cast
 
 import torch
 
-# A result that is longer is none.
+# The size limit of a result.
 _LONGEST = 2**29
 _PACKAGE = "accumlint.confirming"
 _DIGEST = hashlib.sha256().digest_size
 
 
 class Original:
-    """The functions of accumlint's own modules, as they are before a user's code is executed."""
+    """The functions of accumlint's modules before user code is executed."""
 
     def __init__(self) -> None:
         self._functions = dict(_functions())
 
     def changed(self) -> str:
-        """The name of a function that is another by now, "" where all are what they were."""
+        """The name of a function that has changed since, "" for none."""
         now = dict(_functions())
         return next(
             (name for name, was in self._functions.items() if not _same(was, now.get(name))), ""
@@ -43,7 +43,7 @@ def _same(was: tuple[Any, ...], now: tuple[Any, ...] | None) -> bool:
 
 
 def _functions() -> Iterator[tuple[str, tuple[Any, ...]]]:
-    """The functions by name, each with what it consists of."""
+    """The functions by name, each with its components."""
     for name, module in list(sys.modules.items()):
         if name.startswith(_PACKAGE) or name in ("json", "hmac"):
             yield from _of(module, name)
@@ -57,14 +57,14 @@ def _of(owner: ModuleType | type, path: str) -> Iterator[tuple[str, tuple[Any, .
             isinstance(owner, ModuleType)
             and isinstance(value, type)
             and value.__module__ == owner.__name__
-            # torch itself wraps the steps of these.
+            # torch wraps the steps of these itself.
             and not issubclass(value, torch.optim.Optimizer)
         ):
             yield from _of(cast("type[object]", value), f"{path}.{name}")
 
 
 class Channel:
-    """Brings one result from a process to the one that it was forked from, with a key that only these two know."""
+    """Transfers one result from a forked process to its parent, authenticated by a shared key."""
 
     def __init__(self) -> None:
         self._out, self._into = os.pipe()
@@ -73,7 +73,7 @@ class Channel:
         self._open = True
 
     def send(self, value: Any) -> None:
-        """Sends the result; nothing can be sent after it."""
+        """Sends the result and closes the channel."""
         text = json.dumps(value).encode()
         rest = memoryview(hmac.digest(self._key, text, "sha256") + text)
         while rest:
@@ -81,16 +81,16 @@ class Channel:
         os.close(self._into)
 
     def sending_end(self) -> int:
-        """In the process that sends: the end that it keeps."""
+        """The file descriptor that the sender keeps."""
         return self._into
 
     def keep_receiving(self) -> None:
-        """In the process that receives: leaves the other end to the other."""
+        """Closes the sending end in the receiver."""
         os.close(self._into)
         os.set_blocking(self._out, False)
 
     def wait(self, seconds: float) -> bool:
-        """Takes what comes within some time; False when nothing more will."""
+        """Reads what arrives within some time; False at the end of the stream."""
         if self._open and select.select([self._out], [], [], seconds)[0]:
             part = os.read(self._out, 2**20)
             self._found += part
@@ -98,10 +98,10 @@ class Channel:
         return self._open
 
     def result(self) -> bytes | None:
-        """What was sent once the sender has ended, None where nothing was.
+        """The result after the sender has ended, None for none.
 
         Raises:
-            Forged: where it does not come from accumlint's code.
+            Forged: where the signature is wrong.
         """
         while select.select([self._out], [], [], 0)[0] and self.wait(0):
             pass
@@ -115,4 +115,4 @@ class Channel:
 
 
 class Forged(Exception):
-    """A result was written by others than accumlint's code."""
+    """A result was not written by accumlint."""

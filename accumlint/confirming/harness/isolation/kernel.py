@@ -1,4 +1,4 @@
-"""Calls of the Linux kernel's by way of the C library; above all, that a process ends with its parent."""
+"""Linux kernel calls through the C library, such as ending a process with its parent."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ def libc() -> ctypes.CDLL:
 
 
 def checked(result: int, what: str) -> int:
-    """What a call has given.
+    """The result of a system call.
 
     Raises:
-        OSError: where that says that the kernel refused; the message begins with `what` was asked for.
+        OSError: where the kernel refused; the message begins with `what`.
     """
     if result < 0:
         number = ctypes.get_errno()
@@ -25,6 +25,6 @@ def checked(result: int, what: str) -> int:
 
 
 def die_with_parent() -> None:
-    """Ends this process when its parent ends (Linux only; elsewhere the time limit does)."""
+    """Ends this process when its parent ends (Linux only)."""
     if sys.platform == "linux":
         libc().prctl(1, signal.SIGKILL)

@@ -1,6 +1,6 @@
-"""Keeps torch's compiler out: nothing is compiled here, and its import takes as long as torch's own.
+"""Replaces torch's compiler, which is never used here and takes as long to import as torch itself.
 
-Optimizers import `torch._dynamo` only to be left alone by it; a module that leaves everything alone serves them.
+Optimizers import `torch._dynamo` only for its decorators; an inert module suffices.
 """
 
 from __future__ import annotations
@@ -13,21 +13,21 @@ from typing import Any
 import torch
 
 
-class _Quiet(types.ModuleType):
-    """A module in which every function does nothing and every flag is off."""
+class _InertModule(types.ModuleType):
+    """A module whose functions do nothing and whose flags are off."""
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
-        return _NOTHING
+        return _INERT
 
 
-class _Nobody:
-    """A class that nothing is of."""
+class _NoInstances:
+    """A class without instances."""
 
 
-class _Nothing:
-    """False, and nothing when called or asked for a part; a part that is named like a class is one."""
+class _Inert:
+    """A falsy value that can be called and read; attributes named like a class are one."""
 
     def __call__(self, *_: object, **__: object) -> None:
         return None
@@ -35,8 +35,8 @@ class _Nothing:
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
-        # Libraries ask whether a module is a compiled one.
-        return _Nobody if name[0].isupper() else self
+        # Libraries check whether a module is compiled.
+        return _NoInstances if name[0].isupper() else self
 
     def __bool__(self) -> bool:
         return False
@@ -45,25 +45,25 @@ class _Nothing:
         return iter(())
 
 
-_NOTHING = _Nothing()
+_INERT = _Inert()
 
 
-def _left_alone(function: Callable[..., Any] | None = None, *_: object, **__: object) -> Any:
-    return function if function is not None else _left_alone
+def _unchanged(function: Callable[..., Any] | None = None, *_: object, **__: object) -> Any:
+    return function if function is not None else _unchanged
 
 
-def keep_out() -> None:
-    """Puts the quiet module in the compiler's place, unless the compiler is here already."""
+def install() -> None:
+    """Installs the inert module, unless the compiler is imported already."""
     if "torch._dynamo" in sys.modules:
         return
-    quiet = _Quiet("torch._dynamo")
+    quiet = _InertModule("torch._dynamo")
     settings: dict[str, Any] = {
         "__path__": [],
-        "disable": _left_alone,
-        "allow_in_graph": _left_alone,
+        "disable": _unchanged,
+        "allow_in_graph": _unchanged,
         "is_compiling": lambda: False,
-        "config": _Quiet("torch._dynamo.config"),
-        "utils": _Quiet("torch._dynamo.utils"),
+        "config": _InertModule("torch._dynamo.config"),
+        "utils": _InertModule("torch._dynamo.utils"),
     }
     quiet.__dict__.update(settings)
     for module in (quiet, settings["config"], settings["utils"]):

@@ -1,8 +1,7 @@
-"""A seccomp filter: the kernel refuses system calls to this process, whatever kind of code makes them.
+"""A seccomp filter: the kernel denies system calls to this process.
 
-What Landlock does not cover: new processes, signals, sockets other than TCP, the memory of other processes, and what
-only an administrator may do. It needs no privilege. The numbers are those of the kernel's tables, seccomp(2) tells what
-a filter is.
+It covers what Landlock does not: new processes, signals, sockets other than TCP, the memory of other processes, and
+administration. It needs no privilege. The numbers are those of the kernel's tables; see seccomp(2).
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from collections.abc import Iterable, Sequence
 
 from accumlint.confirming.harness.isolation.kernel import checked, libc
 
-# For each machine its number in audit records, then those of its system calls; 0 where it has none.
+# Per architecture, the audit number and the column of the tables below; 0 for a missing system call.
 _MACHINES = {"x86_64": (0xC000003E, 0), "aarch64": (0xC00000B7, 1)}
 _ADMINISTRATION = {
     "mount": (165, 40), "umount2": (166, 39), "pivot_root": (155, 41), "chroot": (161, 51), "open_tree": (428, 428),
@@ -42,7 +41,7 @@ _OTHER_PROCESSES = {
     "semtimedop": (220, 192), "mq_open": (240, 180), "mq_unlink": (241, 181),
 }  # fmt: skip
 _STARTING = {"fork": (57, 0), "vfork": (58, 0), "execve": (59, 221), "execveat": (322, 281)}
-# Landlock lets these change files everywhere. They do nothing, and say that they did.
+# Landlock allows these everywhere. They do nothing and report success.
 _ATTRIBUTES = {
     "chmod": (90, 0), "fchmod": (91, 52), "fchmodat": (268, 53), "fchmodat2": (452, 452), "chown": (92, 0),
     "fchown": (93, 55), "lchown": (94, 0), "fchownat": (260, 54), "utime": (132, 0), "utimes": (235, 0),
@@ -52,15 +51,15 @@ _ATTRIBUTES = {
 _KILL, _TGKILL, _QUEUE, _THREAD_QUEUE = (62, 129), (234, 131), (129, 138), (297, 240)
 _CLONE, _CLONE3, _PRLIMIT, _PRCTL = (56, 220), (435, 435), (302, 261), (157, 167)
 _FCNTL, _IOCTL, _SOCKET = (72, 25), (16, 29), (41, 198)
-# `sched_setparam`, `sched_setscheduler`, `sched_setaffinity`, `sched_setattr`: also of another process of the user's.
+# Scheduler calls that also accept another process of the same user.
 _SCHEDULING = ((142, 118), (144, 119), (203, 122), (314, 274))
 # `sendto`, `sendmsg`, `sendmmsg`, each with the argument that holds its flags.
 _SENDING, _FAST_OPEN = (((44, 206), 3), ((46, 211), 2), ((307, 269), 3)), 0x20000000
-# The last system call that was looked at (mseal): a newer one is not there.
+# The last known system call (mseal): newer ones report ENOSYS.
 _NEWEST = 462
 _CLONE_THREAD = 0x10000
 _SET_PDEATHSIG, _SET_NO_NEW_PRIVS, _SET_SECCOMP, _FILTER = 1, 38, 22, 2
-# Who gets the signals of a file: another way to send one.
+# Setting the owner of a file's signals is another means to send one.
 _OWNING, _OWNING_BY_IOCTL, _TYPING = (8, 15), (0x8901, 0x8902), (0x5412, 0x541C)
 _UNIX, _INET, _INET6, _NETLINK, _STREAM, _TCP = 1, 2, 10, 16, 1, 6
 
@@ -72,17 +71,17 @@ Instruction = tuple[int, int, int, int]
 
 
 def supported() -> bool:
-    """Whether there is a filter for this machine; whether the kernel takes it shows when it is tried."""
+    """Whether there is a filter for this machine; `probe` shows whether the kernel accepts it."""
     return sys.platform == "linux" and platform.machine() in _MACHINES and sys.maxsize > 2**32
 
 
 def restrict(*, unix: bool) -> None:
-    """Refuses, until this process ends, to start processes, reach others, and use sockets other than TCP.
+    """Denies this process new processes, access to others, and sockets other than TCP, until it ends.
 
-    `unix`: whether sockets of this machine may be used.
+    `unix`: whether Unix sockets are allowed.
 
     Raises:
-        OSError: where the kernel does not do so.
+        OSError: where the kernel refuses.
     """
     pid = os.getpid()
     audit, column = _MACHINES[platform.machine()]
@@ -100,17 +99,17 @@ def restrict(*, unix: bool) -> None:
         *_only(_PRLIMIT[column], 0, (0, pid)),
         *_without(numbers(_ATTRIBUTES), 0),
         *_without(numbers(_STARTING), errno.EPERM),
-        # glibc makes threads by the older call where this one is not there.
+        # glibc falls back to the older call where this one is missing.
         *_without([_CLONE3[column]], errno.ENOSYS),
         *_block(_CLONE[column], [
             (_LOAD, 0, 0, _ARGUMENTS_AT), (_HAS_BIT, 1, 0, _CLONE_THREAD), _refuse(errno.EPERM), _ALLOWED,
         ]),
         *_only(_KILL[column], 0, (pid, 0, 2**32 - pid)),
         *(one for call in (_TGKILL, _QUEUE, _THREAD_QUEUE) for one in _only(call[column], 0, (pid,))),
-        # Threads of this process are placed by their own numbers, which nobody knows here; it does without.
+        # Threads set their affinity by thread ids, which are unknown here; that is denied.
         *(one for call in _SCHEDULING for one in _only(call[column], 0, (0, pid))),
         *_block(_SOCKET[column], _sockets(unix)),
-        # Sending may connect as well (TCP Fast Open), past what Landlock looks at.
+        # Sending can connect as well (TCP Fast Open), which Landlock does not check.
         *(one for call, flags in _SENDING for one in _without_bit(call[column], flags, _FAST_OPEN)),
         _ALLOWED,
     ]  # fmt: skip
@@ -118,19 +117,16 @@ def restrict(*, unix: bool) -> None:
 
 
 def probe() -> None:
-    """Installs a filter that refuses nothing.
+    """Installs a filter that allows everything.
 
     Raises:
-        OSError: where the kernel does not do so.
+        OSError: where the kernel refuses.
     """
     _install([_ALLOWED])
 
 
 def _sockets(unix: bool) -> list[Instruction]:
-    """TCP, and what interfaces are listed by; `unix`: those between processes of this machine, too.
-
-    Other protocols of streams (MPTCP, SMC) connect past what Landlock looks at.
-    """
+    """Allows TCP and netlink, with `unix` Unix sockets; MPTCP and SMC would connect without Landlock's check."""
     return [
         (_LOAD, 0, 0, _ARGUMENTS_AT),
         (_EQUAL, 4, 0, _INET), (_EQUAL, 3, 0, _INET6),
@@ -145,31 +141,31 @@ def _refuse(number: int) -> Instruction:
 
 
 def _without(calls: Iterable[int], number: int) -> list[Instruction]:
-    """System calls that fail with an error, or do nothing where it is 0."""
+    """Denies system calls with an error; 0 makes them succeed without effect."""
     return [one for call in calls for one in ((_EQUAL, 0, 1, call), _refuse(number))]
 
 
 def _only(call: int, argument: int, values: Sequence[int]) -> list[Instruction]:
-    """A system call that fails unless an argument has one of these values."""
+    """Denies a system call unless an argument has one of these values."""
     return _decided(call, argument, values, [_refuse(errno.EPERM), _ALLOWED])
 
 
 def _unless(call: int, argument: int, values: Sequence[int]) -> list[Instruction]:
-    """A system call that fails where an argument has one of these values."""
+    """Denies a system call where an argument has one of these values."""
     return _decided(call, argument, values, [_ALLOWED, _refuse(errno.EPERM)])
 
 
 def _decided(
     call: int, argument: int, values: Sequence[int], ends: Sequence[Instruction]
 ) -> list[Instruction]:
-    """A system call that has the second of two ends where an argument has one of these values, else the first."""
+    """Ends with the second of two decisions where an argument has one of these values, else with the first."""
     last = len(values)
     tests = [(_EQUAL, last - at, 0, value) for at, value in enumerate(values)]
     return _block(call, [_argument(argument), *tests, *ends])
 
 
 def _without_bit(call: int, argument: int, bit: int) -> list[Instruction]:
-    """A system call that fails where an argument has a bit."""
+    """Denies a system call where an argument has a bit set."""
     tests = [_argument(argument), (_HAS_BIT, 0, 1, bit), _refuse(errno.EPERM)]
     return _block(call, [*tests, _ALLOWED])
 
@@ -179,7 +175,7 @@ def _argument(number: int) -> Instruction:
 
 
 def _block(call: int, instructions: Sequence[Instruction]) -> list[Instruction]:
-    """What is done for one system call alone; it has to end with a decision."""
+    """Instructions for one system call; they must end with a decision."""
     return [(_EQUAL, 0, len(instructions), call), *instructions]
 
 
@@ -187,6 +183,6 @@ def _install(program: Sequence[Instruction]) -> None:
     code = b"".join(struct.pack("=HBBI", *one) for one in program)
     buffer = ctypes.create_string_buffer(code, len(code))
     header = struct.pack("HP", len(program), ctypes.addressof(buffer))
-    asked = libc()
-    checked(asked.prctl(_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "seccomp")
-    checked(asked.prctl(_SET_SECCOMP, _FILTER, ctypes.c_char_p(header), 0, 0), "seccomp")
+    lib = libc()
+    checked(lib.prctl(_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "seccomp")
+    checked(lib.prctl(_SET_SECCOMP, _FILTER, ctypes.c_char_p(header), 0, 0), "seccomp")

@@ -1,6 +1,4 @@
-"""What a backward brings to the parameters, by the losses that it goes through."""
-# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false, reportUnknownVariableType=false
-# torch's own annotations are partial.
+"""The contribution of a backward to the parameters' gradients, separated by loss."""
 
 from __future__ import annotations
 
@@ -16,10 +14,10 @@ from accumlint.confirming.harness.recording.loss_divisors import is_shaped, path
 def contributions(
     root: torch.Tensor, losses: Sequence[Loss], parameters: Sequence[torch.Tensor], number: int
 ) -> Iterator[dict[str, Any]]:
-    """What each loss brings to the parameters when a root goes backward; `number` is the root's own.
+    """The contribution of each loss to the parameters when a root goes backward; `number` identifies the root.
 
-    Of a loss, that is the number of its counted elements, what one weighs in the root, and the gradient of their sum.
-    Of a root that is no plain sum of them, it is the gradient that it brings as a whole.
+    For a loss it is the number of targets, the weight of one in the root, and the gradient of their sum. For a root
+    that is no plain sum of them, it is its gradient as a whole.
     """
     weighed = list(zip(losses, grads_of(root, [x.elements for x in losses]), strict=True))
     by_hand = not any(not x.by_hand and weights is not None for x, weights in weighed)
@@ -34,7 +32,7 @@ def contributions(
             continue
         if weights is None or not bool(weights.abs().sum() > 0):
             continue
-        # What has no weight, as behind a mask, is no target.
+        # Elements without weight, as behind a mask, are no targets.
         counted = loss.counted & (weights != 0)
         count = int(counted.sum())
         try:
@@ -42,7 +40,7 @@ def contributions(
                 (loss.elements * counted).sum(), params, retain_graph=True, allow_unused=True
             )
         except RuntimeError:
-            # The user's own backward will meet the same.
+            # The user's own backward will raise the same.
             continue
         mean = float(weights[counted].double().mean()) if count else 0.0
         brought = _brought(dict(zip(map(id, params), grads, strict=True)), parameters)
@@ -59,15 +57,15 @@ def contributions(
         }  # fmt: skip
     if not share:
         return
-    # What a root brings besides its losses, like a penalty on the weights, is a term with one element for each
-    # micro-batch, as large against the first loss as the user has made it.
+    # The rest of a root beside its losses, such as weight regularization, is a term with one element for each
+    # micro-batch; its size relative to the first loss is the user's choice.
     rest = root.sum() - sum((loss.elements * weights).sum() for loss, weights in known)
     count = len(microbatches)
     brought = _brought(_grads(rest, params), parameters, count / share)
     rounding = 1e4 * torch.finfo(root.dtype).eps * size * count / abs(share)
     if max(map(abs, brought["gradient"]), default=0.0) > rounding:
         yield {
-            # Each root's is its own.
+            # Unique for each root.
             "microbatch": min(microbatches), "loss": 0, "number": -1 - number, "count": count, "elements": count,
             "weight": share / count**2, "factors": [], "shaped": False, **brought,
         }  # fmt: skip
@@ -80,10 +78,7 @@ def _grads(root: torch.Tensor, params: list[torch.Tensor]) -> dict[int, torch.Te
 def _brought(
     grads: Mapping[int, torch.Tensor | None], parameters: Sequence[torch.Tensor], times: float = 1.0
 ) -> dict[str, Any]:
-    """A gradient as numbers, and which parameters its graph has.
-
-    The loss of an easy micro-batch, as of a hinge, has them with a gradient of 0.
-    """
+    """A gradient as numbers, and the parameters in its graph, those with a zero gradient included."""
     vector = [x for p in parameters for x in flat(grads.get(id(p)), p)]
     return {
         "gradient": vector if times == 1.0 else [x * times for x in vector],
@@ -94,7 +89,7 @@ def _brought(
 def shaped_by(
     root: torch.Tensor, weighed: Sequence[tuple[Loss, torch.Tensor | None]]
 ) -> list[Loss]:
-    """The losses of a root, where it is no plain sum of the elements of one of them; none where it is."""
+    """The losses of a root that is no plain sum of the elements of each; empty where it is."""
     by_hand = all(x.by_hand for x, weights in weighed if weights is not None)
     used = [
         (loss, weights, loss.counted & (weights != 0))
@@ -109,24 +104,24 @@ def shaped_by(
 def _whole(
     root: torch.Tensor, losses: Sequence[Loss], parameters: Sequence[torch.Tensor], number: int
 ) -> dict[str, Any]:
-    """What a root brings as a whole: a term of its micro-batch."""
+    """The contribution of a root as a whole: one term of its micro-batch."""
     params = [p for p in parameters if p.requires_grad]
-    # The elements that are counted are those of the loss with most.
+    # Targets are counted in the loss with most elements.
     largest = max(losses, key=lambda loss: loss.elements.numel())
     count = max(1, int(largest.counted.sum()))
-    # Of several micro-batches in one, nobody can tell what each is divided by.
-    together = len({loss.microbatch for loss in losses}) > 1
+    # With several micro-batches in one root, the divisor of each is unknown.
+    several = len({loss.microbatch for loss in losses}) > 1
     made = [made for loss in losses for made in loss.made()]
     first = losses[0]
     return {
         "microbatch": first.microbatch, "loss": first.line, "number": first.number, "count": count,
-        "elements": largest.elements.numel(), "weight": 1 / count, "factors": [] if together else paths(root, made),
+        "elements": largest.elements.numel(), "weight": 1 / count, "factors": [] if several else paths(root, made),
         "shaped": True, **_brought(_grads(root, params), parameters, count),
     }  # fmt: skip
 
 
 def flat(grad: torch.Tensor | None, like: torch.Tensor) -> list[float]:
-    """A gradient as numbers, zeros where there is none."""
+    """A gradient as numbers, zeros for None."""
     if grad is None:
         return [0.0] * like.numel()
     return grad.detach().double().cpu().flatten().tolist()

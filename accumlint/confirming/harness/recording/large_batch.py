@@ -1,6 +1,4 @@
-"""Records a step under test, on the ranks that there are, with the large batch's loss where it is given."""
-# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false, reportUnknownVariableType=false
-# torch's own annotations are partial.
+"""Records a step under test on the existing ranks; the caller may define the large batch's loss."""
 
 from __future__ import annotations
 
@@ -21,7 +19,7 @@ _EPSILON = 1e-6
 
 
 class LargeBatch(Recorder):
-    """Records a step; `reference`, where given, makes the large batch's loss from the `batches` of a window."""
+    """A recorder whose `reference`, if any, computes the large batch's loss from the `batches` of a window."""
 
     def __init__(
         self,
@@ -35,18 +33,18 @@ class LargeBatch(Recorder):
         self.reference = reference
         self._first = 0
 
-    def applied(self, params: list[torch.Tensor], owned: set[int]) -> dict[str, Any]:
-        found = super().applied(params, owned)
+    def applied(self, params: list[torch.Tensor], param_ids: set[int]) -> dict[str, Any]:
+        found = super().applied(params, param_ids)
         if self.reference is not None:
-            found["due"] = self._due(params, owned)
+            found["reference"] = self._reference_gradient(params, param_ids)
         return found
 
-    def _due(self, params: list[torch.Tensor], owned: set[int]) -> list[float]:
-        """The gradient of the large batch's loss, averaged over ranks, clipped where the window was."""
+    def _reference_gradient(self, params: list[torch.Tensor], param_ids: set[int]) -> list[float]:
+        """The gradient of the large batch's loss, averaged over ranks, clipped as the window was."""
         assert self.reference is not None
         window = self.batches[self._first : self.data.current]
         self._first = self.data.current
-        wanted = [p for p in params if id(p) in owned and p.requires_grad]
+        wanted = [p for p in params if id(p) in param_ids and p.requires_grad]
         buffers = [(b, b.clone()) for model in self.models for b in model.buffers()]
         try:
             with self.quiet(), torch.random.fork_rng(devices=[]), torch.enable_grad():
@@ -56,22 +54,22 @@ class LargeBatch(Recorder):
             with torch.no_grad():
                 for buffer, before in buffers:
                     buffer.copy_(before)
-        vector = [x for p in params if id(p) in owned for x in flat(found.get(id(p)), p)]
+        vector = [x for p in params if id(p) in param_ids for x in flat(found.get(id(p)), p)]
         if world_size() > 1:
-            everywhere = torch.tensor(vector, dtype=torch.float64)
-            dist.all_reduce(everywhere)
-            vector = [x / world_size() for x in everywhere.tolist()]
+            summed = torch.tensor(vector, dtype=torch.float64)
+            dist.all_reduce(summed)
+            vector = [x / world_size() for x in summed.tolist()]
         if threshold := self._threshold():
             norm = sum(x * x for x in vector) ** 0.5
             vector = [x * min(1.0, threshold / (norm + _EPSILON)) for x in vector]
         return vector
 
     def _threshold(self) -> float:
-        """What the window was clipped at, 0 for nothing."""
+        """The clipping threshold of the window, 0 for none."""
         latest = itertools.takewhile(lambda e: e["kind"] != "step", reversed(self.notes.events))
         clips = (float(event["threshold"]) for event in latest if event["kind"] == "clip")
         return max(clips, default=0.0)
 
-    def everywhere(self) -> list[tuple[list[dict[str, Any]], int]]:
-        """The events of every rank, and how many losses it has seen."""
+    def gather_events(self) -> list[tuple[list[dict[str, Any]], int]]:
+        """The events of every rank, and the number of its losses."""
         return gathered((self.notes.events, self.notes.losses))

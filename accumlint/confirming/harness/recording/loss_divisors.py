@@ -1,10 +1,8 @@
-"""The constants that a loss is multiplied with on its way to what goes backward, and whether it is used as it is.
+"""The constants by which a loss is multiplied before its backward, and whether the graph uses it as a plain sum.
 
-What a loop does to a loss for accumulation's sake is to divide it by a constant. What a composed loss does (a focal
-loss, a root, weights from another network) depends on the graph; no mean over elements is its large batch then.
+Gradient accumulation divides a loss by a constant. A composed loss (a focal loss, a root, weights from another network)
+depends on the graph; the large batch is no mean over its elements.
 """
-# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false, reportUnknownVariableType=false
-# torch's own annotations are partial.
 
 from __future__ import annotations
 
@@ -14,7 +12,7 @@ from typing import Any
 
 import torch
 
-# Through these a constant comes unchanged.
+# Operations that leave a constant factor unchanged.
 _LINEAR = re.compile(
     r"(Sum|Mean|Neg|View|UnsafeView|ReshapeAlias|Squeeze|Unsqueeze|ToCopy|Clone|Stack|Cat|Index|Select|Slice|Expand"
     r"|Transpose|Permute|T|Alias|Where|Add|Sub|MaskedFill|MaskedSelect|Gather)Backward\d*$"
@@ -25,20 +23,20 @@ _MOST = 20_000
 
 
 def paths(root: torch.Tensor, of: Sequence[torch.Tensor]) -> list[list[float]]:
-    """The constants that each term of a root is multiplied with: each that one of some tensors is part of, or all."""
+    """For each term of a root that contains one of some tensors (or all), the constants it is multiplied by."""
     targets = {x.grad_fn for x in of}
     return [found for found in _terms(root.grad_fn, targets, 0) if found is not None]
 
 
 def _terms(node: Any, targets: Collection[Any], depth: int) -> list[list[float] | None]:
-    """The constants of each term below a node, None for one that no target is part of."""
+    """The constants of each term below a node, None for a term without a target."""
     if node is None or node in targets or depth > _DEEPEST:
         return [[]]
     name = node.name()
     into = [following for following, _ in node.next_functions if following is not None]
     if _SEVERAL.match(name) and len(into) > 1:
-        own = [one for one in into if _reaches(one, targets)]
-        return [found for one in own for found in _terms(one, targets, depth + 1)] or [None]
+        reaching = [one for one in into if _reaches(one, targets)]
+        return [found for one in reaching for found in _terms(one, targets, depth + 1)] or [None]
     if name.startswith("MulBackward"):
         return _product(node, into, targets, depth)
     if name.startswith("DivBackward"):
@@ -70,7 +68,7 @@ def _with(by: float, terms: list[list[float] | None]) -> list[list[float] | None
 
 
 def _constant(node: Any, name: str) -> float:
-    """The number that a node multiplies or divides by, 0 for many numbers, or for none."""
+    """The scalar by which a node multiplies or divides, 0 for a tensor with several elements or none."""
     value = _saved(node, name)
     if value is None or value.numel() != 1:
         return 0.0
@@ -78,11 +76,11 @@ def _constant(node: Any, name: str) -> float:
 
 
 def _saved(node: Any, name: str) -> torch.Tensor | None:
-    """A tensor that a node has kept for its backward."""
+    """A tensor that a node saved for its backward."""
     try:
         value = getattr(node, name, None)
     except RuntimeError:
-        # Its graph has been freed.
+        # The graph has been freed.
         return None
     return value if isinstance(value, torch.Tensor) else None
 
@@ -102,13 +100,13 @@ def _reaches(node: Any, targets: Collection[Any]) -> bool:
     return False
 
 
-# These keep the elements in their places.
+# Elementwise operations.
 _IN_PLACE = re.compile(r"(Neg|Pow|Div|ToCopy|Clone|Alias)Backward\d*$")
 _HINGE = re.compile(r"(Clamp|ClampMin|ClampMax|Relu|Threshold|Maximum|Minimum)Backward\d*$")
 
 
 def hinged(node: Any, like: torch.Tensor, depth: int = 0) -> torch.Tensor:
-    """Which elements of a loss may be 0 since a hinge made them so, by what they are computed from."""
+    """Which elements of a loss may be 0 because of a hinge in the graph."""
     nothing = torch.zeros_like(like, dtype=torch.bool)
     if node is None or depth > _DEEPEST:
         return nothing
@@ -122,7 +120,7 @@ def hinged(node: Any, like: torch.Tensor, depth: int = 0) -> torch.Tensor:
         try:
             kept = nothing if factor is None else (factor != 0).expand(like.shape)
         except RuntimeError:
-            # Something between has changed the shape.
+            # An operation in between changed the shape.
             return nothing
         return kept & hinged(into[0][1], like, depth + 1)
     found = nothing
@@ -135,7 +133,7 @@ def hinged(node: Any, like: torch.Tensor, depth: int = 0) -> torch.Tensor:
 def is_shaped(
     root: torch.Tensor, elements: torch.Tensor, counted: torch.Tensor, weights: torch.Tensor
 ) -> bool:
-    """Whether a root is no plain sum of a loss's elements: they weigh differently, or as the graph has it."""
+    """Whether a root is no plain sum of a loss's elements: weights differ, or depend on the graph."""
     chosen = weights[counted].detach()
     size = float(chosen.abs().max()) if chosen.numel() else 0.0
     rounding = 1e4 * torch.finfo(weights.dtype).eps * size
@@ -147,7 +145,7 @@ def is_shaped(
             root, [elements], start, retain_graph=True, create_graph=True
         )
     except RuntimeError:
-        # What cannot be asked for its weights' own graph has one.
+        # If the weights cannot be differentiated, they have a graph.
         return True
-    # A root that uses the elements otherwise than as a sum has weights with a graph of their own.
+    # Weights with a graph of their own belong to a composed loss.
     return again.requires_grad

@@ -1,7 +1,5 @@
-"""The losses that a user's code computes: each is evaluated elementwise, and devices and widths become the run's."""
-# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false, reportUnknownVariableType=false
-# pyright: reportUnknownParameterType=false, reportMissingParameterType=false, reportPrivateUsage=false
-# torch's own annotations are partial.
+"""A torch function mode that evaluates losses elementwise and maps devices and shapes to those of the run."""
+# pyright: reportPrivateUsage=false
 
 from __future__ import annotations
 
@@ -16,18 +14,8 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
+from accumlint.confirming.harness.fakes import loss_functions
 from accumlint.confirming.harness.fakes.batches import plain
-from accumlint.confirming.harness.fakes.loss_functions import (
-    ELEMENTWISE,
-    REDUCTIONS,
-    VIEWS,
-    Loss,
-    evaluated,
-    fitted,
-    flattened,
-    indexed,
-    viewed,
-)
 from accumlint.confirming.harness.recording.loss_divisors import hinged
 from accumlint.confirming.harness.recording.notes import Feed, Notes, Settings
 
@@ -43,34 +31,34 @@ def _is_torch(file: str) -> bool:
 
 
 class LossMode(TorchFunctionMode):
-    """Sees every function of torch's that is called, and notes those that compute a loss."""
+    """Intercepts torch functions and records those that compute a loss."""
 
     def __init__(self, data: Feed, settings: Settings) -> None:
         super().__init__()
         self.data = data
         self.settings = settings
         self.notes = Notes()
-        self.losses: list[Loss] = []
+        self.losses: list[loss_functions.Loss] = []
         self.busy = False
 
     @contextmanager
     def quiet(self) -> Generator[None, None, None]:
-        """What is computed inside is not the user's, and nothing notes it."""
+        """Suspends recording for computations of the harness."""
         self.busy = True
         try:
             yield
         finally:
             self.busy = False
 
-    def is_own(self, frame: FrameType) -> bool:
-        """True for a frame of the user's code."""
+    def is_user_frame(self, frame: FrameType) -> bool:
+        """True for a frame of the user's file."""
         return frame.f_code.co_filename == self.settings.file
 
     def line(self) -> int:
-        """The user's line that is being executed, innermost first; 0 for none."""
+        """The innermost line of the user's file that is executing, 0 for none."""
         frame = sys._getframe(1)
         while frame is not None:
-            if self.is_own(frame):
+            if self.is_user_frame(frame):
                 return frame.f_lineno
             frame = frame.f_back
         return 0
@@ -78,16 +66,16 @@ class LossMode(TorchFunctionMode):
     def __torch_function__(
         self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        # For pytest: what fails is the user's.
+        # pytest hides this frame: the failure is in the user's code.
         __tracebackhide__ = True
         kwargs = kwargs or {}
         if self.busy:
             return func(*args, **kwargs)
-        # What torch does inside itself, it does on purpose.
+        # Calls from inside torch stay unchanged.
         as_is = self.settings.as_is
-        # `torch.norm` hands on the precision that it was asked for.
-        own = func in _NORMS or not _is_torch(sys._getframe(1).f_code.co_filename)
-        if not as_is and own:
+        # `torch.norm` passes the requested precision on from inside torch.
+        by_user = func in _NORMS or not _is_torch(sys._getframe(1).f_code.co_filename)
+        if not as_is and by_user:
             kwargs = self._placed(kwargs) if kwargs else kwargs
             if func is torch.Tensor.to:
                 args = (args[0], *(_moved(a, self.settings) for a in args[1:]))
@@ -95,21 +83,21 @@ class LossMode(TorchFunctionMode):
                 return args[0]
         if func is torch.Tensor.cuda and not as_is and self.settings.device.type != "cuda":
             return args[0]
-        if func in ELEMENTWISE:
+        if func in loss_functions.ELEMENTWISE:
             return self._loss(func, args, kwargs)
         if func is torch.Tensor.__getitem__ and not as_is:
-            args = (args[0], indexed(*args))
-        if func in VIEWS and not as_is and not kwargs and len(args) > 1:
-            args = (args[0], *viewed(args[0], args[1:]))
-        if func in REDUCTIONS and args and not as_is:
-            args, kwargs = flattened(args, kwargs)
+            args = (args[0], loss_functions.indexed(*args))
+        if func in loss_functions.VIEWS and not as_is and not kwargs and len(args) > 1:
+            args = (args[0], *loss_functions.viewed(args[0], args[1:]))
+        if func in loss_functions.REDUCTIONS and args and not as_is:
+            args, kwargs = loss_functions.flattened(args, kwargs)
         result = func(*args, **kwargs)
-        if func in REDUCTIONS:
+        if func in loss_functions.REDUCTIONS:
             self._reduced(func, args, kwargs, result)
         return result
 
     def _placed(self, kwargs: dict[str, Any]) -> dict[str, Any]:
-        """Devices that are not here become the one that is; low precision stays as it was."""
+        """Keywords with the device and the precision of the run."""
         if "device" in kwargs and kwargs["device"] is not None:
             kwargs = {**kwargs, "device": self.settings.device}
         if kwargs.get("dtype") in _FLOATING:
@@ -119,18 +107,20 @@ class LossMode(TorchFunctionMode):
     def _loss(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         __tracebackhide__ = True
         if not self.settings.as_is:
-            args = fitted(func, args)
+            args = loss_functions.fitted(func, args)
         with self.quiet():
-            result, elements, counted = evaluated(func, args, kwargs)
+            result, elements, counted = loss_functions.evaluated(func, args, kwargs)
         self.notes.summed |= kwargs.get("reduction") == "sum"
         if elements.requires_grad:
             self.remember(
-                Loss(self.data.current, elements, counted, self.line(), False, result=result)
+                loss_functions.Loss(
+                    self.data.current, elements, counted, self.line(), False, result=result
+                )
             )
         return result
 
     def _reduced(self, func: Any, args: Any, kwargs: dict[str, Any], result: Any) -> None:
-        """A mean or a sum written by hand, used where no loss function of torch was seen."""
+        """Records a mean or sum as a loss where the micro-batch has no torch loss."""
         value = plain(args[0]) if args else None
         if not isinstance(value, torch.Tensor) or not isinstance(result, torch.Tensor):
             return
@@ -138,11 +128,11 @@ class LossMode(TorchFunctionMode):
             return
         if any(x.microbatch == self.data.current and not x.by_hand for x in self.losses):
             return
-        # What a mask leaves out is no target; what has no loss, as behind a hinge's margin, is one.
+        # Masked elements are no targets; zero elements behind a hinge are.
         counted = (value.detach() != 0) | hinged(value.grad_fn, value)
-        self.remember(Loss(self.data.current, value, counted, self.line(), True))
+        self.remember(loss_functions.Loss(self.data.current, value, counted, self.line(), True))
 
-    def remember(self, loss: Loss) -> None:
+    def remember(self, loss: loss_functions.Loss) -> None:
         self.losses.append(loss)
         self.notes.losses += 1
         loss.number = self.notes.losses

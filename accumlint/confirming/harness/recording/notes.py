@@ -1,4 +1,4 @@
-"""How a pass is run, and what one rank notes in it."""
+"""Settings of a pass, and the notes that one rank records in it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 
 
 class Feed(Protocol):
-    """Where micro-batches come from: how many did, which is worked on, and the rank that does."""
+    """A source of micro-batches: their number so far, the current one, and the rank."""
 
     @property
     def fetched(self) -> int: ...
@@ -21,9 +21,9 @@ class Feed(Protocol):
 
 @dataclass
 class Settings:
-    """How a pass is run: clipping threshold in the user's place (None: none at all), number of updates wanted.
+    """How a pass runs: the clipping threshold that replaces the user's (None: no clipping) and the number of updates.
 
-    `as_is`: the loop runs on the user's own things, so devices, precision, shapes and clipping stay as they are.
+    `as_is`: the loop runs on real objects, so devices, precision, shapes and clipping stay unchanged.
     """
 
     file: str
@@ -40,26 +40,26 @@ class Settings:
     undefined: bool = False
     graphs: bool = False
     as_is: bool = False
-    # Whether the end of an epoch is to be seen.
+    # Whether the pass has to see the end of an epoch.
     whole: bool = False
 
 
 @dataclass
 class Notes:
-    """What one rank noted in one pass, as plain values."""
+    """The notes of one rank in one pass, as plain values."""
 
     events: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
     losses: int = 0
     scales: list[float] = field(default_factory=list[float])
     initial_scale: float = 0.0
     touched: list[str] = field(default_factory=list[str])
-    # Those of them that were given the accumulation steps.
-    told: list[str] = field(default_factory=list[str])
+    # Those of `touched` that received the accumulation steps.
+    window_aware: list[str] = field(default_factory=list[str])
     refused: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
-    own_loss: bool = False
-    # Another loss went backward, without what the loop's own had been divided by.
+    substitute_loss: bool = False
+    # A substitute loss went backward, without the loop's divisor.
     replaced: bool = False
     tampered: bool = False
     summed: bool = False
-    handed: list[str] = field(default_factory=list[str])
+    opaque_calls: list[str] = field(default_factory=list[str])
     wrapped: list[str] = field(default_factory=list[str])

@@ -1,13 +1,10 @@
-"""Watches a training loop from within: losses, backwards, clipping, steps, reductions, the scaler and the schedule.
+"""Records a training loop: losses, backwards, clipping, steps, reductions, the GradScaler and the scheduler.
 
-The reference needs no second run. Every loss is evaluated elementwise and reduced as the user asked; right before a
-backward, autograd gives the weight that the user's code puts on each element, and the gradient of the elements' plain
-sum. Nothing collective happens here: each rank notes its own, and whoever compares has all ranks' notes.
+The reference needs no second run. Every loss is evaluated elementwise and reduced as requested; right before a
+backward, autograd gives the weight of each element in the root, and the gradient of the elements' sum. The
+recorder uses no collectives: each rank records its own notes, and the comparison reads those of all ranks.
 """
-# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false, reportUnknownVariableType=false
-# pyright: reportUnknownParameterType=false, reportMissingParameterType=false, reportUnknownLambdaType=false
 # pyright: reportPrivateUsage=false
-# torch's own annotations are partial.
 
 from __future__ import annotations
 
@@ -33,14 +30,14 @@ from accumlint.confirming.harness.recording.notes import Feed, Settings
 from accumlint.confirming.harness.recording.retained_graphs import Graphs, totals
 from accumlint.confirming.measurement import reference, windows
 
-# A gradient that is above any threshold.
+# A gradient above any threshold.
 _LARGE = 1e30
-# An epoch that ends inside a window, and the windows before and after it, in accumulation steps.
+# The longest pass that waits for the end of an epoch, in accumulation steps.
 _EPOCH = 5
 
 
 class Recorder(LossMode):
-    """Records one pass. Enter it around the user's code."""
+    """The recorder of one pass, entered around the user's code."""
 
     def __init__(self, data: Feed, settings: Settings) -> None:
         super().__init__(data, settings)
@@ -53,30 +50,30 @@ class Recorder(LossMode):
         self.backwards = 0
         self.schedulers: list[Any] = []
         self.optimizers: list[torch.optim.Optimizer] = []
-        self.seen: list[Any] = []
+        self.known_optimizers: list[Any] = []
         self.stepping: list[Any] = []
-        self.own_step = False
-        self.asked = 0
-        # How many times a model was put in DDP, which gives all ranks the same parameters.
+        self.inserting_step = False
+        self.step_calls = 0
+        # The number of DDP wrappers, which synchronize the parameters.
         self.wraps = 0
         self.graphs = Graphs(lambda: self.data.current, settings.sabotage == "drop")
-        self.kept: list[Any] = []
+        self.retained: list[Any] = []
         self.withheld: list[tuple[torch.Tensor, torch.Tensor]] = []
-        self.held = False
-        self.own_loss: Callable[[], torch.Tensor | None] | None = None
+        self.has_gradients = False
+        self.substitute_loss: Callable[[], torch.Tensor | None] | None = None
         self.spent: Callable[[], None] = lambda: None
 
-    # Parameters: one vector over all fake models, in the order in which they were made
+    # Parameters: one vector over all models, in the order of creation
 
     def parameters(self) -> list[torch.Tensor]:
         return list(dict.fromkeys(p for model in self.models for p in model.parameters()))
 
     def gradients(self) -> list[torch.Tensor]:
-        """The gradients that parameters hold."""
+        """The gradients that are present."""
         return [p.grad for p in self.parameters() if p.grad is not None]
 
     def positions(self, parameters: Iterable[torch.Tensor]) -> list[int]:
-        """Where parameters stand among all."""
+        """The indices of parameters among all."""
         wanted = {id(p) for p in parameters}
         return [i for i, p in enumerate(self.parameters()) if id(p) in wanted]
 
@@ -86,14 +83,14 @@ class Recorder(LossMode):
         )
 
     def _called(self) -> Iterator[str]:
-        """The functions of other files that the user's file is in, innermost first."""
+        """The functions between here and the user's file, innermost first."""
         frame = sys._getframe(1)
-        while frame is not None and not self.is_own(frame):
+        while frame is not None and not self.is_user_frame(frame):
             yield frame.f_code.co_name
             frame = frame.f_back
 
     def refuse(self, what: str) -> None:
-        """Notes what the guard has just refused; `inside` when training had begun, and this is no evaluation."""
+        """Records an operation that the sandbox refused; `inside` during training, but not evaluation."""
         inside = self.data.fetched > 0 and not evaluates(self._called())
         found = {"what": what, "line": self.line(), "inside": inside}
         if found not in self.notes.refused:
@@ -102,60 +99,60 @@ class Recorder(LossMode):
     # Backward
 
     def before_backward(self, tensors: Any) -> None:
-        """Notes what going backward from `tensors` will bring."""
+        """Records the contributions of a backward from `tensors`."""
         if not any(p.requires_grad for p in self.parameters()):
             return
-        self.look()
+        self.detect_clear()
         roots = [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
         found: list[dict[str, Any]] = []
         for root in roots:
             if isinstance(root, torch.Tensor) and root.requires_grad:
                 found.extend(self._contributions(root))
         self.backwards += 1
-        # Graphs of earlier micro-batches are gone unless somebody keeps them.
-        gone = {part["number"] for part in found} if self.settings.graphs else set[int]()
+        # Graphs of earlier micro-batches are freed unless the loop retains them.
+        finished = {part["number"] for part in found} if self.settings.graphs else set[int]()
         self.losses = [
             x
             for x in self.losses
-            # To hold a loss is to hold its graph.
-            if x.microbatch > self.data.current - 12 and x.number not in gone
+            # A reference to a loss would retain its graph.
+            if x.microbatch > self.data.current - 12 and x.number not in finished
         ]
         self.note("backward", contributions=found, scale=self.scale, steps=self.settings.steps)
 
     def _contributions(self, root: torch.Tensor) -> list[dict[str, Any]]:
-        # Nothing in there is the user's, and hearing of it takes time.
+        # Faster without function modes; these computations are not the user's.
         with self.quiet(), torch._C.DisableTorchFunction():
             return list(contributions(root, self.losses, self.parameters(), self.backwards))
 
-    def _moves(self, root: torch.Tensor) -> bool:
-        """Whether a loss has a gradient."""
+    def _has_gradient(self, root: torch.Tensor) -> bool:
+        """Whether a root has a nonzero gradient."""
         if not root.requires_grad:
             return False
         try:
             with self.quiet():
                 found = grads_of(root, [p for p in self.parameters() if p.requires_grad])
         except RuntimeError:
-            # The user's own backward will meet the same.
+            # The user's own backward will raise the same.
             return True
         return any(g is not None and bool(g.abs().max() > 1e-9) for g in found)
 
     def rooted(self, tensors: Any, starts: Any) -> Any:
-        """What goes backward; where it moves no parameter or is no number, another loss in its place, if one may be."""
-        if self.own_loss is None or not isinstance(tensors, torch.Tensor):
+        """The root of a backward; a substitute loss where it has no gradient and a substitute is allowed."""
+        if self.substitute_loss is None or not isinstance(tensors, torch.Tensor):
             return tensors
         is_number = tensors.numel() == 1 or starts is not None
-        if is_number and self._moves(tensors):
+        if is_number and self._has_gradient(tensors):
             return tensors
-        # Torch does not tell this mode what is computed inside a `backward`.
+        # Function modes are inactive inside of a `backward`.
         with self:
-            found = self.own_loss()
+            found = self.substitute_loss()
         if found is None:
             return tensors
         self.notes.replaced = True
         return found * self.scale
 
     def evened(self, tensors: Any) -> Any:
-        """The control: what goes backward, such that every target weighs the same."""
+        """Control "even": the root, scaled so that every target has the same weight."""
         if not isinstance(tensors, torch.Tensor):
             return tensors
         found = self._contributions(tensors)
@@ -164,13 +161,14 @@ class Recorder(LossMode):
 
     def after_backward(self) -> None:
         if self.data.current == self.settings.inject and not self.notes.tampered:
-            # An overflow: a gradient is not finite from here to the next clear.
+            # Injected overflow: a gradient is not finite until the next clear.
+            large = _LARGE if self.settings.large else math.inf
             for grad in self.gradients():
-                grad.view(-1)[:1] = self._overflow()
+                grad.view(-1)[:1] = math.nan if self.settings.undefined else large
                 self.notes.tampered = True
-        self.held = self.holds()
+        self.has_gradients = self.any_gradient()
         if self.settings.sabotage == "forget" and self.backwards % 2 == 0:
-            # The control: what every other micro-batch brought is lost, as if it had been cleared.
+            # Control "forget": drops the gradients of every other micro-batch.
             for grad in self.gradients():
                 grad.zero_()
         if self.settings.sabotage == "schedule":
@@ -180,14 +178,9 @@ class Recorder(LossMode):
         if often and self.backwards % often == 0:
             self.step_now()
 
-    def _overflow(self) -> float:
-        if self.settings.undefined:
-            return math.nan
-        return _LARGE if self.settings.large else math.inf
-
     def step_now(self) -> None:
-        """The control: steps that the loop does not ask for. They move nothing, so that scaled gradients do no harm."""
-        self.own_step = True
+        """Controls that add steps; the learning rate is 0, so that scaled gradients do no harm."""
+        self.inserting_step = True
         for optimizer in self.optimizers:
             rates = [group["lr"] for group in optimizer.param_groups]
             for group in optimizer.param_groups:
@@ -197,103 +190,102 @@ class Recorder(LossMode):
                 group["lr"] = rate
             if self.settings.sabotage in ("regular", "flush"):
                 optimizer.zero_grad()
-        self.own_step = False
+        self.inserting_step = False
 
     # Steps
 
-    def before_step(self, optimizer: Any, *_: Any) -> None:
+    def before_step(self, optimizer: Any, *__: Any) -> None:
         if self.busy:
             return
         params = self.parameters()
-        owned = set(map(id, parameters_of(optimizer)))
-        if owned.isdisjoint(map(id, params)):
+        param_ids = set(map(id, parameters_of(optimizer)))
+        if param_ids.isdisjoint(map(id, params)):
             return
-        self.look()
+        self.detect_clear()
         self.stepping.append(optimizer)
         if self.stepping.count(optimizer) > 1:
-            # A step of the user's class ends in torch's, and is one step.
+            # A step of a subclass calls torch's step; they are one.
             return
-        self.asked += 1
+        self.step_calls += 1
         if self._is_withheld():
-            self._withhold([p for p in params if id(p) in owned])
+            # Removes the gradients until the step is over.
+            self.withheld = [
+                (p, p.grad) for p in params if id(p) in param_ids and p.grad is not None
+            ]
+            for p, _ in self.withheld:
+                p.grad = None
             return
         if self.settings.sabotage == "part" and self.data.rank:
             for grad in self.gradients():
                 grad.mul_(1.5)
         if self.settings.sabotage == "mend":
-            self.mend(optimizer, params, owned)
+            self.mend(optimizer, params, param_ids)
         if self.settings.sabotage == "average":
             self._average(params)
         self.note(
             "step",
             optimizer=self.index(optimizer),
-            parameters=[i for i, p in enumerate(params) if id(p) in owned],
+            parameters=[i for i, p in enumerate(params) if id(p) in param_ids],
             epoch=self.epoch,
-            totals=list(totals(self.settings.totals, self.is_own)),
-            **self.applied(params, owned),
+            totals=list(totals(self.settings.totals, self.is_user_frame)),
+            **self.applied(params, param_ids),
         )
 
-    def _reread(self, optimizer: Any, params: list[torch.Tensor], owned: set[int]) -> None:
-        """A step of the user's own class may change the gradients before it applies them."""
+    def _reread(self, optimizer: Any, params: list[torch.Tensor], param_ids: set[int]) -> None:
+        """Records the gradients again after a step of a project-defined optimizer, which may change them first."""
         step = getattr(type(optimizer).step, "__wrapped__", type(optimizer).step)
-        if step.__code__.co_filename != self.settings.file or not self.holds():
+        if step.__code__.co_filename != self.settings.file or not self.any_gradient():
             return
         last = next(e for e in reversed(self.notes.events) if e["kind"] == "step")
-        last.update(self.applied(params, owned))
+        last.update(self.applied(params, param_ids))
         if self.settings.sabotage == "part" and self.data.rank:
             last["applied"] = [1.5 * x for x in last["applied"]]
 
-    def applied(self, params: list[torch.Tensor], owned: set[int]) -> dict[str, Any]:
-        """The gradient that a step applies, and which part of it is the optimizer's own (None: all)."""
+    def applied(self, params: list[torch.Tensor], param_ids: set[int]) -> dict[str, Any]:
+        """The gradient that a step applies, and the indices of the optimizer's elements in it (None: all)."""
         vector: list[float] = []
         mask: list[bool] = []
         with torch._C.DisableTorchFunction():
             for p in params:
-                vector.extend(flat(p.grad if id(p) in owned else None, p))
-                mask.extend([id(p) in owned] * p.numel())
-        own = None if all(mask) else [i for i, is_own in enumerate(mask) if is_own]
-        held = [x for p in params for x in flat(p, p)] if world_size() > 1 else []
-        return {"applied": vector, "owned": own, "held": held, "wraps": self.wraps}
+                vector.extend(flat(p.grad if id(p) in param_ids else None, p))
+                mask.extend([id(p) in param_ids] * p.numel())
+        indices = None if all(mask) else [i for i, is_applied in enumerate(mask) if is_applied]
+        values = [x for p in params for x in flat(p, p)] if world_size() > 1 else []
+        return {"applied": vector, "owned": indices, "held": values, "wraps": self.wraps}
 
     def _average(self, params: list[torch.Tensor]) -> None:
-        """The control: every rank ends up with the mean over ranks, however the loop went about it."""
+        """Control "average": replaces gradients by their mean over the ranks."""
         for p in params:
             grad = torch.zeros_like(p) if p.grad is None else p.grad
             dist.all_reduce(grad)
             p.grad = grad / world_size()
 
     def _is_withheld(self) -> bool:
-        """Whether this step is one that a control keeps from happening."""
+        """Whether a control suppresses this step."""
         sabotage = self.settings.sabotage
         if sabotage == "seldom":
-            return self.asked % 2 == 0
-        return sabotage == "void" or (sabotage == "regular" and not self.own_step)
+            return self.step_calls % 2 == 0
+        return sabotage == "void" or (sabotage == "regular" and not self.inserting_step)
 
-    def _withhold(self, params: list[torch.Tensor]) -> None:
-        """Takes the gradients away until the step is over."""
-        self.withheld = [(p, p.grad) for p in params if p.grad is not None]
-        for p in params:
-            p.grad = None
-
-    def mend(self, optimizer: Any, params: list[torch.Tensor], owned: set[int]) -> None:
-        """The control: what the window should have brought, put in the gradient's place right before the step."""
+    def mend(self, optimizer: Any, params: list[torch.Tensor], param_ids: set[int]) -> None:
+        """Control "mend": replaces the gradients by the window's reference right before the step."""
         size = [p.numel() for p in params]
         step = {
             "kind": "step", "optimizer": self.index(optimizer), "applied": [0.0] * sum(size), "owned": None,
-            "parameters": [i for i, p in enumerate(params) if id(p) in owned],
+            "parameters": [i for i, p in enumerate(params) if id(p) in param_ids],
         }  # fmt: skip
         events = [*self.notes.events, step]
         even(events)
-        own = windows(events)[-1]
+        window = windows(events)[-1]
         with self.quiet():
-            mended = list(torch.split(torch.tensor(reference(gathered(own))), size))
+            mended = list(torch.split(torch.tensor(reference(gathered(window))), size))
         for p, values in zip(params, mended, strict=True):
-            if id(p) in owned:
+            if id(p) in param_ids:
                 p.grad = values.to(p.device, p.dtype).view_as(p)
 
     def after_step(self, optimizer: Any, *_: Any) -> None:
-        owned = set(map(id, parameters_of(optimizer)))
-        if self.busy or owned.isdisjoint(map(id, self.parameters())):
+        param_ids = set(map(id, parameters_of(optimizer)))
+        if self.busy or param_ids.isdisjoint(map(id, self.parameters())):
             return
         if optimizer in self.stepping:
             self.stepping.remove(optimizer)
@@ -304,19 +296,19 @@ class Recorder(LossMode):
                 p.grad = grad
             self.withheld = []
             return
-        self._reread(optimizer, self.parameters(), owned)
-        # Optimizers that step side by side take as many windows as one alone.
+        self._reread(optimizer, self.parameters(), param_ids)
+        # Optimizers that step in parallel count as one.
         self.steps[self.index(optimizer)] += 1
         self.stepped = max(self.steps.values())
 
     def turn(self) -> None:
-        """Called where ending is harmless: when a micro-batch is fetched or a loop begins a round."""
+        """Ends the pass when it is complete; called at fetches and loop iterations."""
         if self.stepped >= self.settings.updates and not self._goes_on():
             raise Enough
 
     def _goes_on(self) -> bool:
-        """Whether an epoch is about to end that the pass is to see, with the first update of the next."""
-        # Not longer than an epoch and what is around it.
+        """Whether the pass waits for the end of an epoch and the first update after it."""
+        # At most one epoch and its neighbouring windows.
         seen = max(self.data.fetched, self.backwards)
         if not self.settings.whole or seen > _EPOCH * self.settings.steps:
             return False
@@ -325,17 +317,17 @@ class Recorder(LossMode):
         return not any(e["kind"] == "step" for e in after)
 
     def index(self, optimizer: Any) -> int:
-        """The number of an optimizer, in the order in which they were seen."""
-        if optimizer not in self.seen:
-            self.seen.append(optimizer)
-        return self.seen.index(optimizer)
+        """The number of an optimizer, in the order of first use."""
+        if optimizer not in self.known_optimizers:
+            self.known_optimizers.append(optimizer)
+        return self.known_optimizers.index(optimizer)
 
-    def holds(self) -> bool:
+    def any_gradient(self) -> bool:
         with torch._C.DisableTorchFunction():
             return any(bool(grad.any()) for grad in self.gradients())
 
-    def look(self) -> None:
-        """Notes a clear that was done by hand, when what was held is gone."""
-        if self.held and not self.holds():
+    def detect_clear(self) -> None:
+        """Records a manual clear, when the gradients have disappeared."""
+        if self.has_gradients and not self.any_gradient():
             self.note("clear", parameters=list(range(len(self.parameters()))))
-            self.held = False
+            self.has_gradients = False

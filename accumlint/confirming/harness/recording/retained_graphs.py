@@ -1,7 +1,5 @@
-"""What a loop holds on to from one micro-batch to the next: graphs, and running totals."""
-# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false, reportUnknownVariableType=false
+"""State that a loop retains between micro-batches: autograd graphs and running totals."""
 # pyright: reportPrivateUsage=false
-# torch's own annotations are partial.
 
 from __future__ import annotations
 
@@ -17,22 +15,19 @@ import torch
 
 @dataclass(eq=False)
 class _Saved:
-    """A tensor that a graph keeps; it is gone when the graph is."""
+    """A tensor that a graph saved; it lives as long as the graph."""
 
     tensor: torch.Tensor
     microbatch: int
 
 
 def unsaved(saved: _Saved) -> torch.Tensor:
-    """The tensor that a graph gets back."""
+    """The tensor for the backward."""
     return saved.tensor
 
 
 class Graphs:
-    """The graphs that are there at once, by what they keep: `most` of as many micro-batches were.
-
-    `drops` lets go what earlier micro-batches have left: the control.
-    """
+    """Counts micro-batches with a live graph, at `most`; the control `drops` forgets those of earlier micro-batches."""
 
     def __init__(self, current: Callable[[], int], drops: bool) -> None:
         self.current = current
@@ -41,11 +36,11 @@ class Graphs:
         self.saved: WeakSet[_Saved] = WeakSet()
 
     def save(self, tensor: torch.Tensor) -> _Saved:
-        """What a graph keeps for its backward, by the micro-batch that it belongs to."""
-        # A node's own result would keep the node.
+        """Hook for a tensor that a graph saves, with its micro-batch."""
+        # Without detach, a node's own result would keep the node alive.
         saved = _Saved(tensor.detach(), self.current())
         if self.drops:
-            # The control: what earlier micro-batches have left is let go.
+            # Control "drop": forgets graphs of earlier micro-batches.
             for other in [s for s in self.saved if s.microbatch < saved.microbatch]:
                 self.saved.discard(other)
         self.saved.add(saved)
@@ -53,22 +48,24 @@ class Graphs:
         return saved
 
 
-def totals(wanted: Sequence[str], is_own: Callable[[FrameType], bool]) -> Iterator[dict[str, Any]]:
-    """The running totals of these names, read in the user's frames."""
+def totals(
+    wanted: Sequence[str], is_user_frame: Callable[[FrameType], bool]
+) -> Iterator[dict[str, Any]]:
+    """The values of running totals, read from the user's frames."""
     for name in wanted:
-        value = _read(name, is_own)
+        value = _read(name, is_user_frame)
         if isinstance(value, torch.Tensor):
-            # A tensor that losses are put into is told by its sum.
+            # A tensor that collects losses is represented by its sum.
             yield {"name": name, "value": float(value.detach().sum()), "nodes": _nodes(value)}
         elif isinstance(value, int | float):
             yield {"name": name, "value": float(value), "nodes": 0}
 
 
-def _read(name: str, is_own: Callable[[FrameType], bool]) -> Any:
+def _read(name: str, is_user_frame: Callable[[FrameType], bool]) -> Any:
     frame = sys._getframe(1)
     first = name.split(".")[0].split("[")[0]
     while frame is not None:
-        if is_own(frame) and first in frame.f_locals:
+        if is_user_frame(frame) and first in frame.f_locals:
             try:
                 return eval(name, frame.f_globals, frame.f_locals)
             except Exception:  # noqa: BLE001 (the user's own code may raise anything; the total was not seen then)
@@ -78,7 +75,7 @@ def _read(name: str, is_own: Callable[[FrameType], bool]) -> Any:
 
 
 def _nodes(value: torch.Tensor, limit: int = 10_000) -> int:
-    """How many nodes of the autograd graph a value keeps alive."""
+    """The number of graph nodes that a value keeps alive."""
     seen: set[Any] = set()
     waiting = [value.grad_fn]
     while waiting and len(seen) < limit:

@@ -1,7 +1,4 @@
-"""What happens beside losses and backwards, told to a recorder: clears, clipping, schedules, the GradScaler."""
-# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false, reportUnknownVariableType=false
-# pyright: reportUnknownParameterType=false, reportMissingParameterType=false
-# torch's own annotations are partial.
+"""Patches torch so that a recorder sees clears, clipping, schedules and the GradScaler."""
 
 from __future__ import annotations
 
@@ -28,15 +25,15 @@ from accumlint.confirming.harness.parameters import parameters_of
 from accumlint.confirming.harness.recording.recorder import Recorder
 from accumlint.confirming.harness.recording.retained_graphs import unsaved
 
-# Of so many backwards, one is doubled: as many losses go backward in no micro-batch.
+# Control "double": one in so many backwards; no micro-batch has that many losses.
 _DOUBLED = 5
-# Puts something in the place of an attribute for as long as the recorder watches.
+# Replaces an attribute while the recorder watches.
 Patch = Callable[[Any, str, Any], None]
 
 
 @contextmanager
 def watching(recorder: Recorder) -> Generator[Recorder, None, None]:
-    """Records whatever runs inside."""
+    """Records the code that runs inside."""
     backward = torch.autograd.backward
 
     def recorded(tensors: Any, *args: Any, **kwargs: Any) -> Any:
@@ -47,8 +44,8 @@ def watching(recorder: Recorder) -> Generator[Recorder, None, None]:
         tensors = recorder.rooted(tensors, starts)
         doubles = recorder.settings.sabotage == "double" and recorder.backwards % _DOUBLED == 1
         if doubles:
-            # The control: some weigh twice as much.
-            tensors = _doubled(tensors)
+            # Control "double".
+            tensors = tensors * 2 if isinstance(tensors, torch.Tensor) else [t * 2 for t in tensors]
         if recorder.settings.sabotage == "even":
             tensors = recorder.evened(tensors)
         recorder.before_backward(tensors)
@@ -56,7 +53,7 @@ def watching(recorder: Recorder) -> Generator[Recorder, None, None]:
             part["doubled"] = True
         if recorder.settings.sabotage in ("free", "retain"):
             args = (*args[:1], recorder.settings.sabotage == "retain", *args[2:])
-            recorder.kept.append(tensors if recorder.settings.sabotage == "retain" else None)
+            recorder.retained.append(tensors if recorder.settings.sabotage == "retain" else None)
         result = backward(tensors, *args, **kwargs)
         recorder.spent()
         recorder.after_backward()
@@ -80,17 +77,13 @@ def watching(recorder: Recorder) -> Generator[Recorder, None, None]:
         yield recorder
 
 
-def _doubled(tensors: Any) -> Any:
-    return tensors * 2 if isinstance(tensors, torch.Tensor) else [tensor * 2 for tensor in tensors]
-
-
 def _watch(recorder: Recorder, patch: Patch) -> None:
-    """Has everything of torch's that moves gradients tell the recorder."""
-    # The user's modules, when they are here already, may have taken the functions by name.
+    """Patches the torch functions that change gradients."""
+    # Imported modules of the user may hold the functions by name.
     owners = sys.modules.values() if recorder.settings.as_is else (nn.utils, nn.utils.clip_grad)
     clips = {id(clip): clip for clip in _CLIPS.values()}
-    held = ((o, n, id(v)) for o in owners for n, v in getattr(o, "__dict__", {}).items())
-    for owner, name, value in [one for one in held if one[2] in clips]:
+    attributes = ((o, n, id(v)) for o in owners for n, v in getattr(o, "__dict__", {}).items())
+    for owner, name, value in [one for one in attributes if one[2] in clips]:
         patch(owner, name, _clipping(recorder, clips[value]))
     _watch_clears(recorder, patch)
     _watch_optimizers(recorder, patch)
@@ -100,21 +93,21 @@ def _watch(recorder: Recorder, patch: Patch) -> None:
 
 def _clipping(recorder: Recorder, original: Callable[..., Any]) -> Callable[..., Any]:
     by_value = "value" in original.__name__
-    # Clipping by value is measured as clipping by norm: the question is when it happens, and to what.
+    # Clipping by value is measured as clipping by norm: only time and parameters matter.
     norm_clip = _CLIPS["clip_grad_norm_"]
 
     def clip(parameters: Any, limit: Any = 1.0, *args: Any, **kwargs: Any) -> Any:
         if math.isinf(float(limit)) and not recorder.settings.as_is:
-            # Asked for the norm only.
+            # Only the norm is requested.
             return original(parameters, limit, *args, **kwargs)
         params = [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)
-        own = {id(p) for p in recorder.parameters() if p.grad is not None}
+        with_gradient = {id(p) for p in recorder.parameters() if p.grad is not None}
         clipped = recorder.positions(params)
         with recorder.quiet():
             if recorder.settings.as_is:
                 limit = kwargs.pop("max_norm", kwargs.pop("clip_value", limit))
                 usual = kwargs.get("norm_type", args[0] if args else 2.0) == 2
-                comparable = usual and not by_value and {id(p) for p in params} >= own
+                comparable = usual and not by_value and {id(p) for p in params} >= with_gradient
                 recorder.note(
                     "clip", parameters=clipped, threshold=float(limit), comparable=comparable
                 )
@@ -129,19 +122,18 @@ def _clipping(recorder: Recorder, original: Callable[..., Any]) -> Callable[...,
 
 
 def _times(limit: Any) -> float:
-    """What a bound was multiplied by to fit gradients that are still scaled."""
+    """The scale by which a threshold was multiplied to fit scaled gradients."""
     return limit.scale if isinstance(limit, Scaled) else 1.0
 
 
-# No threshold is above a gradient of such numbers.
+# A gradient of such elements is above any threshold.
 _LARGE = 2.0**60
 
 
 def replaced(recorder: Recorder, clip: Callable[[], Any]) -> tuple[Any, bool]:
-    """Puts torch's clipping in the place of a user's own, of the gradients that his makes smaller.
+    """Calls a project-defined clipping function with huge gradients, then clips the reduced ones by torch's function.
 
-    Gives what his gives, a norm for a norm, and whether it clips at all: it is shown gradients that are above any
-    threshold.
+    Returns its result, with the norm replaced, and whether it clips at all.
     """
     params = [p for p in recorder.parameters() if p.grad is not None]
     grads = recorder.gradients()
@@ -163,13 +155,13 @@ def replaced(recorder: Recorder, clip: Callable[[], Any]) -> tuple[Any, bool]:
 
 def _watch_clears(recorder: Recorder, patch: Patch) -> None:
     def watched(clear: Callable[..., Any]) -> Callable[..., Any]:
-        # Accelerate asks what the method takes.
+        # Accelerate inspects the signature.
         @functools.wraps(clear)
         def clearing(self: Any, *args: Any, **kwargs: Any) -> Any:
             result = clear(self, *args, **kwargs)
             if not recorder.busy:
                 recorder.note("clear", parameters=recorder.positions(parameters_of(self)))
-                recorder.held = recorder.holds()
+                recorder.has_gradients = recorder.any_gradient()
             return result
 
         return clearing
@@ -190,19 +182,16 @@ def _watch_optimizers(recorder: Recorder, patch: Patch) -> None:
     patch(torch.optim.Optimizer, "__init__", building)
 
 
-def _trained(recorder: Recorder, given: Any) -> Any:
-    """What an optimizer is given; all that no other has, where it was chosen by names that fakes do not have.
-
-    Parts of a network that are one and the same fake are trained once.
-    """
-    groups: list[Any] = [given] if isinstance(given, torch.Tensor) else list(given)
+def _trained(recorder: Recorder, parameters: Any) -> Any:
+    """The parameters of an optimizer, each once; all free ones where the source selects by unknown names."""
+    groups: list[Any] = [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)
     taken: set[int] = set()
     for group in groups:
         if isinstance(group, dict):
-            held: Any = group["params"]
-            held = [held] if isinstance(held, torch.Tensor) else list(held)
-            group["params"] = [p for p in held if id(p) not in taken]
-            taken |= set(map(id, held))
+            members: Any = group["params"]
+            members = [members] if isinstance(members, torch.Tensor) else list(members)
+            group["params"] = [p for p in members if id(p) not in taken]
+            taken |= set(map(id, members))
     if any(not isinstance(group, dict) or group["params"] for group in groups):
         return groups
     others = {id(p) for one in recorder.optimizers for p in parameters_of(one)}
@@ -238,7 +227,7 @@ def _watch_scaler(recorder: Recorder, patch: Patch) -> None:
 
     def scaled(self: Any, outputs: Any) -> Any:
         if isinstance(outputs, Stub):
-            # Not the map over its items that torch would make.
+            # GradScaler would iterate over the stub.
             return outputs
         result = scale(self, outputs)
         recorder.scale = float(self.get_scale()) if self.is_enabled() else 1.0
@@ -254,14 +243,14 @@ def _watch_scaler(recorder: Recorder, patch: Patch) -> None:
             recorder.notes.scales.append(float(self.get_scale()))
         return result
 
-    def asked(self: Any) -> float:
+    def scale_read(self: Any) -> float:
         return Scaled(get_scale(self))
 
     def unscaled(self: Any, optimizer: Any) -> Any:
         recorder.note("unscale")
         return unscale(self, optimizer)
 
-    patch(scaler, "get_scale", asked)
+    patch(scaler, "get_scale", scale_read)
     patch(scaler, "scale", scaled)
     patch(scaler, "update", updated)
     patch(scaler, "unscale_", unscaled)

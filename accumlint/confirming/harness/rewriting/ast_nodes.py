@@ -1,4 +1,4 @@
-"""Makes nodes of Python's `ast` that stand where the user's stand."""
+"""Builds `ast` nodes with the location of a user's node."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ def failed() -> ast.expr:
 
 
 def tried(body: list[ast.stmt], mends: list[ast.stmt]) -> ast.Try:
-    """Statements whose failure, under the name `__failed`, leads to others."""
+    """A try statement whose handler binds the exception to `__failed`."""
     handler = ast.ExceptHandler(loaded("Exception"), "__failed", mends)
     return ast.Try(body, [handler], [], [])
 
 
 def later(value: ast.expr) -> ast.expr:
-    """A function that gives a value when it is called."""
+    """A lambda that returns the value."""
     return ast.Lambda(ast.arguments([], [], None, [], [], None, []), value)
 
 
@@ -29,16 +29,17 @@ def loaded(name: str) -> ast.expr:
 
 
 def constant(value: object) -> ast.expr:
-    # Strings and tuples of them, nested: what is in a tuple that is met as an object, no annotation says, so pyright
-    # is switched off for both lines below.
+    # Strings and nested tuples of them: pyright cannot infer the type of the elements.
     if isinstance(value, tuple):
         return ast.Tuple([constant(v) for v in value], ast.Load())  # pyright: ignore[reportUnknownVariableType,reportUnknownArgumentType]
     return ast.Constant(value)  # pyright: ignore[reportArgumentType]
 
 
-def runtime(name: str, *given: object, at: ast.AST | None = None) -> ast.Call:
-    """A call of the runtime's, put where `at` stands; what is given and no expression is a constant."""
-    args = [one if isinstance(one, ast.expr) else constant(one) for one in given]
+def runtime(name: str, *arguments: object, at: ast.AST | None = None) -> ast.Call:
+    """A call of the runtime, located at `at`; arguments that are no expressions become constants."""
+    args = [
+        argument if isinstance(argument, ast.expr) else constant(argument) for argument in arguments
+    ]
     call = ast.Call(ast.Attribute(loaded(RUNTIME), name, ast.Load()), args, [])
     return placed(call, at) if at else call
 
@@ -48,7 +49,7 @@ def assigned(name: str, value: ast.expr) -> ast.stmt:
 
 
 def placed(node: N, place: ast.AST) -> N:
-    """A made node, put where the user's stands."""
+    """A new node with the location of the user's node."""
     for inner in ast.walk(node):
         if not hasattr(inner, "lineno") and isinstance(
             inner, ast.expr | ast.stmt | ast.excepthandler
@@ -59,6 +60,6 @@ def placed(node: N, place: ast.AST) -> N:
 
 def listed(result: object) -> list[ast.stmt]:
     if isinstance(result, list):
-        # A transformer gives statements only.
+        # A transformer returns statements only.
         return result  # pyright: ignore[reportUnknownVariableType]
     return [result] if isinstance(result, ast.stmt) else []

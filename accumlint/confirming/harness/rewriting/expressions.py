@@ -1,4 +1,4 @@
-"""Sends expressions of a user's source through the runtime: calls, flags, settings, and values that enter names."""
+"""Rewrites expressions of a user's source: calls, flags and settings go through the runtime."""
 
 from __future__ import annotations
 
@@ -7,42 +7,35 @@ import copy
 
 from accumlint.confirming.harness.fakes.stub import UNKNOWN
 from accumlint.confirming.harness.fakes.usual_settings import setting
+from accumlint.confirming.harness.rewriting import syntax_shapes as shapes
 from accumlint.confirming.harness.rewriting.ast_nodes import later, placed, runtime
 from accumlint.confirming.harness.rewriting.slicing import Guide, Pattern, flat, negated
-from accumlint.confirming.harness.rewriting.syntax_shapes import (
-    count,
-    is_of_words,
-    is_quotient,
-    is_share_of_data,
-    is_start,
-    mentioned,
-    normal,
-    root,
-)
 from accumlint.reading import frameworks, names
 
-# What optimizers want a number for.
+# Numeric arguments of optimizers.
 _RATES = {"lr", "weight_decay", "momentum", "eps"}
 
 
 class Expressions(ast.NodeTransformer):
-    """Rewrites expressions; `clippers` are calls that clip without being torch's."""
+    """Rewrites expressions; `clippers` are calls that clip and are no torch functions."""
 
     def __init__(self, guide: Guide, clippers: set[ast.Call]) -> None:
         self.guide = guide
         self.clippers = clippers
         self.choices = {
-            normal(text): choice for text, choice in guide.choices.items() if choice != "…"
+            shapes.normal(text): choice for text, choice in guide.choices.items() if choice != "…"
         }
         for text, choice in guide.choices.items():
             other = negated(text)
             if other and choice in ("true", "false"):
-                self.choices.setdefault(normal(other), "false" if choice == "true" else "true")
+                self.choices.setdefault(
+                    shapes.normal(other), "false" if choice == "true" else "true"
+                )
 
     def testing(self, test: ast.expr) -> ast.expr:
-        """A guard in which a bare name may be a flag that was decided."""
+        """A test in which a bare name may be a decided flag."""
         match test:
-            case ast.Name() if normal(test.id) in self.choices:
+            case ast.Name() if shapes.normal(test.id) in self.choices:
                 return self.chosen(test)
             case ast.UnaryOp(op=ast.Not(), operand=inner):
                 test.operand = self.testing(inner)
@@ -73,12 +66,12 @@ class Expressions(ast.NodeTransformer):
                 return decided
 
     def visit_Compare(self, node: ast.Compare) -> ast.AST:
-        if normal(ast.unparse(node)) in self.choices:
+        if shapes.normal(ast.unparse(node)) in self.choices:
             return self.decided(node)
         text = ast.unparse(node.left)
-        count(node)
+        shapes.count(node)
         self.generic_visit(node)
-        if is_of_words(node):
+        if shapes.is_of_words(node):
             node.left = runtime("word", node.left, text, at=node)
         return node
 
@@ -90,16 +83,16 @@ class Expressions(ast.NodeTransformer):
             return runtime("clipping", text, later(self.visit(node)), at=node)
         if last in frameworks.LOADERS:
             return runtime("loader", text, at=node)
-        if text == "range" and len(node.args) > 1 and is_start(node.args[0]):
+        if text == "range" and len(node.args) > 1 and shapes.is_start(node.args[0]):
             first, end = copy.deepcopy(node.args[:2])
             node.args[0] = runtime("start", self.visit(first), self.visit(end), at=node)
         if text == "vars" and len(node.args) == 1:
             return runtime("settings", self.visit(node.args[0]), at=node)
         if text.endswith("Plugin"):
-            # How a framework that is not here would be set up.
+            # The configuration of an absent framework.
             return placed(ast.Constant(None), node)
         if last in frameworks.WRAPPERS and node.args:
-            # What is wrapped may be built right here.
+            # The wrapped model may be built in place.
             first = node.args[0]
             node.args[0] = self.entering("model", first, first)
         named = tuple(k.arg for k in node.keywords if k.arg)
@@ -107,7 +100,7 @@ class Expressions(ast.NodeTransformer):
             if keyword.arg is None:
                 keyword.value = runtime("without", keyword.value, named, at=node)
         if self.guide.lenient:
-            root(node)
+            shapes.root(node)
         if last == "Accelerator":
             node.args.insert(0, node.func)
             node.func = runtime("accelerator", at=node).func
@@ -119,12 +112,12 @@ class Expressions(ast.NodeTransformer):
     def decided(self, node: ast.expr) -> ast.AST:
         context = getattr(node, "ctx", ast.Load())
         if isinstance(context, ast.Load) and self.choices:
-            if normal(ast.unparse(node)) in self.choices:
+            if shapes.normal(ast.unparse(node)) in self.choices:
                 return self.chosen(node)
         return self.generic_visit(node)
 
     def chosen(self, node: ast.expr) -> ast.expr:
-        choice = self.choices[normal(ast.unparse(node))]
+        choice = self.choices[shapes.normal(ast.unparse(node))]
         if choice in ("true", "false"):
             return placed(ast.Constant(choice == "true"), node)
         try:
@@ -136,36 +129,36 @@ class Expressions(ast.NodeTransformer):
     # Names
 
     def by_default(self, name: str, value: ast.expr) -> ast.expr:
-        """What a parameter is where it is not given: a number of accumulation steps like any other."""
+        """The default of a parameter: a literal number of accumulation steps goes through the runtime."""
         is_number = isinstance(value, ast.Constant) and type(value.value) is int
         return self.entering(name, value, None) if is_number and self.is_steps(name) else value
 
     def is_steps(self, name: str) -> bool:
-        """Whether a name is that of accumulation steps, or the test that guards a step takes it for them."""
+        """Whether a name means accumulation steps, by itself or by the guard of a step."""
         return names.is_steps(name.rpartition(".")[2]) or self.guide.roles.get(name) == "steps"
 
     def is_alias(self, value: ast.expr, bound: str) -> bool:
         return isinstance(value, ast.Constant) and not self.is_steps(bound)
 
     def entering(self, bound: Pattern, value: ast.expr, original: ast.expr | None) -> ast.expr:
-        """The value as it enters names: through the runtime, which may put a fake there."""
-        # A generator and a coroutine only work where they stand.
+        """The value that enters names, through the runtime, which may replace it by a fake."""
+        # Generators and coroutines only work in place.
         if original is not None and any(
             isinstance(n, ast.Yield | ast.YieldFrom | ast.Await | ast.NamedExpr)
             for n in ast.walk(original)
         ):
             return value
-        if original is not None and isinstance(bound, str) and bound in mentioned(original):
+        if original is not None and isinstance(bound, str) and bound in shapes.mentioned(original):
             if names.is_steps(bound.rpartition(".")[2]):
-                # A counter, whatever it is called.
+                # A counter, whatever its name.
                 return value
         if original is None or not self.builds(bound, original):
             return runtime(_entry(bound, original), bound, value, at=value)
-        mentions = tuple(sorted(set(mentioned(original))))
+        mentions = tuple(sorted(set(shapes.mentioned(original))))
         return runtime("built", bound, mentions, later(value), at=value)
 
     def builds(self, bound: Pattern, value: ast.expr) -> bool:
-        """True for a call that may build a thing with a role: it is put off until it is known to be needed."""
+        """True for a call that may build an object with a role: it is deferred until it is needed."""
         call = value
         while isinstance(call, ast.Attribute | ast.Subscript):
             call = call.value
@@ -176,21 +169,21 @@ class Expressions(ast.NodeTransformer):
         return any(self.role_of(n) in ("model", "loader", "engine") for n in flat(bound))
 
     def makes(self, bound: Pattern) -> bool:
-        """True where all names that a statement gives are those of things with roles, or of numbers."""
+        """True where a statement only binds names of objects with roles, or of numbers."""
         made = [n for n in flat(bound) if n != "_"]
         return bool(made) and all(
             self.role_of(n) or setting(n.rpartition(".")[2].lower()) is not UNKNOWN for n in made
         )
 
     def role_of(self, name: str) -> str:
-        """The role that a name has on the path of the finding, or by itself; "" for none."""
+        """The role of a name on the path of the finding, or by itself; "" for none."""
         return self.guide.roles.get(name) or names.role_of(name.rpartition(".")[2])
 
 
 def _entry(bound: Pattern, original: ast.expr | None) -> str:
-    """The runtime's function by which a value of this expression enters names."""
+    """The runtime function through which a value of this expression enters names."""
     if original is None:
         return "entering"
-    if is_quotient(bound, original):
+    if shapes.is_quotient(bound, original):
         return "quotient"
-    return "share" if is_share_of_data(original) else "entering"
+    return "share" if shapes.is_share_of_data(original) else "entering"

@@ -1,8 +1,8 @@
-"""Makes the user's source runnable with fakes, on its own line numbers.
+"""Rewrites a user's source so that it runs on fakes, with unchanged line numbers.
 
-What cannot reach a gradient is left out. Values enter names through the runtime (`Binding`, known to the rewritten code
-as `__accumlint__`), which puts a fake in the place of a model, a loader or data. A statement outside the windows
-that fails gives its names stubs instead of ending the run.
+Statements that cannot reach a gradient are dropped. Values enter names through the runtime (`Binding`, known to the
+rewritten code as `__accumlint__`), which replaces models, loaders and data by fakes. A statement outside the windows
+that fails binds its names to stubs.
 """
 
 from __future__ import annotations
@@ -41,28 +41,28 @@ _DECORATORS = {
     "staticmethod", "classmethod", "property", "contextmanager", "contextlib.contextmanager", "dataclass",
     "dataclasses.dataclass", "functools.wraps", "torch.enable_grad", "torch.no_grad", "cached_property",
 }  # fmt: skip
-# Decorators of libraries that call a function with what they have read from a command line.
-_GIVING = re.compile(r"hydra|draccus|pyrallis|click|typer|fire|tyro|wrap$|command|(^|\.)main$")
+# Decorators that call a function with arguments from the command line.
+_INJECTING = re.compile(r"hydra|draccus|pyrallis|click|typer|fire|tyro|wrap$|command|(^|\.)main$")
 
 
 def rewritten(text: str, filename: str, guide: Guide) -> ast.Module:
-    """The runnable module of a source.
+    """The rewritten module of a source.
 
     Raises:
-        SyntaxError: where `text` is no Python.
+        SyntaxError: where `text` is not valid Python.
     """
     tree = ast.parse(text, filename)
     left_open = shapes.open_losses(tree)
     slicer = Slice(tree, text, guide)
     tree.body = slicer.block(tree.body) or [ast.Pass()]
     for method in left_open:
-        given = [loaded(argument.arg) for argument in method.args.args]
-        loss = runtime("open_loss", method.name, *given)
+        arguments = [loaded(argument.arg) for argument in method.args.args]
+        loss = runtime("open_loss", method.name, *arguments)
         method.body = [placed(ast.Return(loss), method)]
     drop_imports(tree)
     calls = [n for n in ast.walk(tree) if isinstance(n, ast.Call)]
     clippers: dict[tuple[int, int], ast.Call] = {}
-    # Calls begin where what they are called on does: the outermost comes first.
+    # Calls start where the called object does: the outermost comes first.
     for call in calls:
         if (place := slicer.place(call)) in guide.clippers:
             clippers.setdefault(place, call)
@@ -72,13 +72,13 @@ def rewritten(text: str, filename: str, guide: Guide) -> ast.Module:
     if size:
         tree = Sized(size).visit(tree)
     future = ast.ImportFrom("__future__", [ast.alias("annotations")], 0)
-    # Only a docstring may stand before a future import; nobody needs it here.
+    # Nothing needs the docstring, which alone could precede a future import.
     tree.body.insert(0, future)
     return ast.fix_missing_locations(tree)
 
 
 class _Rewriter(Expressions):
-    """Sends what enters names, loops and flags through the runtime."""
+    """Routes assignments, loops and guards through the runtime."""
 
     def __init__(
         self,
@@ -94,7 +94,7 @@ class _Rewriter(Expressions):
         self.eventful = eventful
         self.temporary = 0
         self.loose = shapes.loose(body, ())
-        # Whether the function that is being rewritten trains.
+        # Whether the current function trains.
         self.trains = False
 
     def _is_of_a_class(self, annotation: ast.expr | None) -> bool:
@@ -105,8 +105,8 @@ class _Rewriter(Expressions):
     # Statements
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> list[ast.stmt]:
-        if any(_GIVING.search(shapes.decorator(d)) for d in node.decorator_list):
-            shapes.given_defaults(node)
+        if any(_INJECTING.search(shapes.decorator(d)) for d in node.decorator_list):
+            shapes.fill_defaults(node)
         node.decorator_list = [
             d for d in node.decorator_list if shapes.decorator(d) in _DECORATORS or shapes.sets(d)
         ]
@@ -115,7 +115,7 @@ class _Rewriter(Expressions):
         for argument in (*everything, node.args.vararg, node.args.kwarg):
             if argument is not None and not self._is_of_a_class(argument.annotation):
                 argument.annotation = None
-        taken = self.taken(node)
+        bindings = self.provided_bindings(node)
         outside = self.loose, self.trains
         self.trains = any(s in self.eventful for each in node.body for s in with_inner(each))
         self.loose = shapes.loose(
@@ -123,7 +123,7 @@ class _Rewriter(Expressions):
         )
         self.generic_visit(node)
         self.loose, self.trains = outside
-        node.body = [*taken, *node.body]
+        node.body = [*bindings, *node.body]
         positional = [*node.args.posonlyargs, *node.args.args]
         last = positional[len(positional) - len(node.args.defaults) :]
         node.args.defaults = [
@@ -133,32 +133,32 @@ class _Rewriter(Expressions):
             d and self.by_default(a.arg, d)
             for a, d in zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True)
         ]
-        # A transformer may give several statements for one.
+        # A transformer may return several statements.
         return [node, placed(ast.Expr(runtime("made", node.name, loaded(node.name))), node)]
 
-    def taken(self, node: ast.FunctionDef) -> list[ast.stmt]:
-        """What a set-up file gives for names that a function binds somewhere: there from its beginning."""
-        if not self.guide.given:
+    def provided_bindings(self, node: ast.FunctionDef) -> list[ast.stmt]:
+        """Assignments of provided objects to names that a function binds, at its beginning."""
+        if not self.guide.provided:
             return []
         bound = {name for statement in node.body for name in shapes.bound_inside(statement)}
         shared = {n for s in node.body if isinstance(s, ast.Global | ast.Nonlocal) for n in s.names}
-        wanted = sorted(self.guide.given & ((bound - shared) | self.fed(node)))
+        wanted = sorted(self.guide.provided & ((bound - shared) | self.fed(node)))
         return [placed(assigned(name, runtime("take", name)), node) for name in wanted]
 
     def fed(self, node: ast.FunctionDef) -> set[str]:
-        """The parameters that a loop of a function which trains goes through."""
+        """The parameters that the loops of a training function iterate over."""
         loops = (n for n in ast.walk(node) if isinstance(n, ast.For) and n in self.eventful)
         read = {n.id for loop in loops for n in ast.walk(loop.iter) if isinstance(n, ast.Name)}
         return read & {a.arg for a in (*node.args.args, *node.args.kwonlyargs)}
 
     def visit_Delete(self, node: ast.Delete) -> ast.AST:
-        node.targets = [t for t in node.targets if ast.unparse(t) not in self.guide.given]
+        node.targets = [t for t in node.targets if ast.unparse(t) not in self.guide.provided]
         return node if node.targets else placed(ast.Pass(), node)
 
     def visit_ClassDef(self, node: ast.ClassDef) -> ast.AST:
         node.decorator_list = [d for d in node.decorator_list if shapes.decorator(d) in _DECORATORS]
         self.generic_visit(node)
-        # The functions of a class are reached through it.
+        # Methods need no registration.
         node.body = [s for s in node.body if not shapes.is_made(s)]
         node.decorator_list.insert(0, runtime("defined", at=node).func)
         return self.careful(node, (node.name,))
@@ -172,7 +172,7 @@ class _Rewriter(Expressions):
 
     def visit_Assign(self, node: ast.Assign) -> ast.AST:
         if all(ast.unparse(target).startswith("torch.") for target in node.targets):
-            # Switches of torch's own, which are nobody's gradient.
+            # Global switches of torch do not change gradients.
             return placed(ast.Pass(), node)
         bound = pattern(node.targets[0])
         whole = shapes.moved(node.value)
@@ -211,7 +211,7 @@ class _Rewriter(Expressions):
         casting = [item for item in node.items if shapes.is_autocast(item.context_expr)]
         self.generic_visit(node)
         for item in casting:
-            # What it is set to may be unknown, and has no part in the gradient.
+            # Autocast settings may be unknown, and do not affect the gradient.
             made = later(item.context_expr)
             item.context_expr = runtime("casting", made, at=item.context_expr)
         return self.careful_block(node) if quiet else node
@@ -237,9 +237,9 @@ class _Rewriter(Expressions):
         node.test = self.testing(node.test)
         self.generic_visit(node)
         if known:
-            # How far training goes is often a setting that nobody knows.
+            # The number of iterations is often an unknown setting.
             node.test = runtime("lasts", node.test, *known, at=node)
-        # A loop that never fetches must not go on for ever.
+        # A loop that never fetches must end.
         if quiet:
             node.test = runtime("idle", node.test, node.lineno, at=node)
             return self.careful_block(node)
@@ -247,10 +247,10 @@ class _Rewriter(Expressions):
         return node
 
     def visit_comprehension(self, node: ast.comprehension) -> ast.AST:
-        taken_apart = isinstance(node.target, ast.Tuple | ast.List)
+        unpacks = isinstance(node.target, ast.Tuple | ast.List)
         bound = pattern(node.target)
         self.generic_visit(node)
-        if taken_apart:
+        if unpacks:
             node.iter = runtime("items", bound, node.iter, at=node.iter)
         return node
 
@@ -274,26 +274,26 @@ class _Rewriter(Expressions):
         made = [self.careful_block(node)] if quiet else [node]
         if self.guide.lenient and not quiet:
             made = self.careful_test(node, text)
-        # Fakes for names that none of the arms has bound.
+        # Fakes for names that no branch has bound.
         otherwise = self.eithers(sometimes, lambda: ast.Constant(None))
         return [*made, *(placed(fake, node) for fake in otherwise)]
 
     def first_word(self, test: ast.expr, others: list[ast.expr]) -> ast.expr:
-        """The first test of a choice between words that ends with no else: one of them it is."""
+        """The first test of a chain of comparisons with words and no else: one of them must hold."""
         compared = copy.deepcopy(test.left if isinstance(test, ast.Compare) else test)
         copies = [copy.deepcopy(other) for other in others]
         rest = ast.BoolOp(ast.Or(), copies) if len(copies) > 1 else copies[0]
-        given = (later(compared), later(test), later(rest))
-        return runtime("one_of", ast.unparse(compared), *given, at=test)
+        lambdas = (later(compared), later(test), later(rest))
+        return runtime("one_of", ast.unparse(compared), *lambdas, at=test)
 
     def visit_Return(self, node: ast.Return) -> ast.AST:
-        told = not any(LOSS_LIKE.search(name.lower()) for name in shapes.mentioned(node))
+        is_plain = not any(LOSS_LIKE.search(name.lower()) for name in shapes.mentioned(node))
         self.generic_visit(node)
-        may_fail = self.guide.lenient or (told and node not in self.eventful)
+        may_fail = self.guide.lenient or (is_plain and node not in self.eventful)
         if not may_fail or node.value is None:
             return node
-        given = ast.Return(runtime("missing", "returned", failed()))
-        return placed(tried([node], [given]), node)
+        fallback = ast.Return(runtime("missing", "returned", failed()))
+        return placed(tried([node], [fallback]), node)
 
     def visit_IfExp(self, node: ast.IfExp) -> ast.AST:
         node.test = self.testing(node.test)
@@ -304,23 +304,23 @@ class _Rewriter(Expressions):
         return placed(ast.Pass(), node)
 
     def quiet(self, node: ast.stmt) -> bool:
-        """True where nothing happens to a gradient in any statement inside, and no loss is computed."""
+        """True for a statement without gradient events and losses inside."""
         if any(inner in self.eventful for inner in with_inner(node)):
             return False
         return not any(LOSS_LIKE.search(name.lower()) for name in shapes.bound_inside(node))
 
     def eithers(self, names_: Iterable[str], failure: Callable[[], ast.expr]) -> list[ast.stmt]:
-        """Fakes for those of some names that have not been bound; `failure` is what has kept them from it."""
+        """Fakes for names that may be unbound; `failure` is the exception that prevented their binding."""
         return [assigned(n, runtime("either", n, later(loaded(n)), failure())) for n in names_]
 
     def careful_block(self, node: ast.stmt) -> ast.stmt:
-        """A block whose failure ends the block alone; names that it would have bound get fakes."""
+        """A block whose failure ends only the block; its names get fakes."""
         mends: list[ast.stmt] = [ast.Expr(runtime("missing", (), failed()))]
         mends += self.eithers(dict.fromkeys(shapes.bound_inside(node)), failed)
         return placed(tried([node], mends), node)
 
     def careful_test(self, node: ast.If, text: str) -> list[ast.stmt]:
-        """A guard whose failure is decided as if it were unknown."""
+        """A guard that is decided like an unknown flag where it raises."""
         self.temporary += 1
         name = f"__test_{self.temporary}"
         tested = assigned(name, ast.UnaryOp(ast.Not(), ast.UnaryOp(ast.Not(), node.test)))
@@ -329,7 +329,7 @@ class _Rewriter(Expressions):
         return [placed(tried([tested], [mend]), node), placed(node, node)]
 
     def careful(self, node: ast.stmt, bound: Pattern | tuple[str, ...]) -> ast.stmt:
-        """A statement whose failure gives its names stubs, unless something happens to a gradient in it."""
+        """A statement whose failure binds its names to stubs, unless it has gradient events."""
         eventful = node in self.eventful and (not self.guide.lenient or shapes.acts(node))
         eventful = eventful and not shapes.writes(node)
         if eventful and not (isinstance(node, ast.Assign) and self.makes(bound)):
@@ -338,7 +338,7 @@ class _Rewriter(Expressions):
         target: ast.expr | None = None
         if isinstance(node, ast.Assign | ast.AnnAssign):
             target = node.targets[0] if isinstance(node, ast.Assign) else node.target
-            # To find a part again might fail again.
+            # Evaluating a subscript again might raise again.
             target = None if isinstance(target, ast.Subscript) else target
         elif isinstance(node, ast.Import | ast.ImportFrom | ast.ClassDef):
             called = tuple(n for n in flat(bound) if n in self.called)

@@ -1,4 +1,4 @@
-"""Which statements of a source are run: those that can reach a gradient, and those that give them their names."""
+"""Slices a source to the statements that can reach a gradient, and those that define their names."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from typing import TypeAlias
 from accumlint.common.frozen import frozen
 from accumlint.reading import frameworks
 
-# The names of a tuple of targets: "x", "*rest" or a nested pattern; "" for what is no name.
+# The names of a target: "x", "*rest" or a nested pattern; "" for no name.
 Pattern: TypeAlias = "str | tuple[Pattern, ...]"
 
 
 @frozen
 class Guide:
-    """What the reading of a source knows: positions are (line, column) from 1.
+    """Facts from the static analysis of a source; positions are (line, column) from 1.
 
-    `kept` are the statements that can reach a gradient, `eventful` those in which something happens to it. `roles`
-    are roles by the text of a name; `choices` are the flags decided on the path, by text; `leave_out` are statements of
-    the module that train, where a function is called instead; at the lines `averages` a running average of the
-    weights moves; `clippers` are calls that clip without being torch's. `lenient`: a statement that computes something
-    may fail anywhere, and its names get fakes. `given` are names for which a set-up file has something.
+    `kept` are the statements that can reach a gradient, `eventful` those with gradient events. `roles` are roles by the
+    text of a name; `choices` are the flags decided on the path, by text; `leave_out` are training statements of the
+    module, where a function is the entry instead; at the lines `averages` a running average of the weights moves;
+    `clippers` are calls that clip without being torch's. `lenient`: statements that compute something may fail
+    anywhere, and their names get fakes. `provided` are names for which a set-up file has an object.
     """
 
     kept: frozenset[tuple[int, int]]
@@ -33,11 +33,11 @@ class Guide:
     averages: frozenset[int] = frozenset()
     clippers: frozenset[tuple[int, int]] = frozenset()
     lenient: bool = False
-    given: frozenset[str] = frozenset()
+    provided: frozenset[str] = frozenset()
 
 
 def pattern(target: ast.expr) -> Pattern:
-    """The names that an assignment's target binds."""
+    """The names that an assignment target binds."""
     match target:
         case ast.Tuple(elts=items) | ast.List(elts=items):
             return tuple(pattern(item) for item in items)
@@ -53,7 +53,7 @@ _OPPOSITES = (
 
 
 def negated(text: str) -> str:
-    """The text of a comparison that is false where this one is true, "" for any other text."""
+    """The text of the opposite comparison, "" for any other text."""
     for pair in _OPPOSITES:
         for sign, other in (pair, pair[::-1]):
             if text.count(sign) == 1:
@@ -70,7 +70,7 @@ def flat(names_: Pattern) -> Iterator[str]:
 
 
 class Slice:
-    """Leaves out statements that are not kept, and keeps what gives a kept one its names."""
+    """Drops statements that are not kept, and keeps those that define the names of kept ones."""
 
     def __init__(self, tree: ast.Module, text: str, guide: Guide) -> None:
         self.guide = guide
@@ -85,9 +85,9 @@ class Slice:
         return node.lineno, len(before) + 1
 
     def _scope(self, body: Sequence[ast.stmt]) -> None:
-        """Marks the statements of one function (or of the module) and, each for itself, of those inside."""
-        own = list(_statements(body))
-        for statement in own:
+        """Marks the kept statements of a scope and, separately, of its inner scopes."""
+        statements = list(_statements(body))
+        for statement in statements:
             place = self.place(statement)
             if place in self.guide.eventful:
                 self.eventful.add(statement)
@@ -97,38 +97,42 @@ class Slice:
                 self.kept.update(_beginnings(statement))
             if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
                 self._scope(statement.body)
-            if isinstance(statement, ast.ClassDef) and _is_enumeration(statement):
-                # Members are read by way of their class.
+            if isinstance(statement, ast.ClassDef) and any(
+                ast.unparse(base).endswith(("Enum", "Flag")) for base in statement.bases
+            ):
+                # Members of an enumeration are read through their class.
                 self.kept.update(statement.body)
-        # A kept statement's names come from somewhere: whatever gives them is kept too.
+        # Keep the definitions of all names that kept statements read.
         known = -1
         while known < len(self.kept):
-            known, wanted = len(self.kept), self._wanted(own)
-            self.kept.update(s for s in own if _stores(s) and wanted & {*_written(s)})
-        self._keep_gradients(own)
-        self._leave_unread(own)
+            known, wanted = len(self.kept), self._wanted(statements)
+            self.kept.update(s for s in statements if _stores(s) and wanted & {*_written(s)})
+        self._keep_gradients(statements)
+        self._leave_unread(statements)
 
-    def _wanted(self, own: Sequence[ast.stmt]) -> set[str]:
-        """The names that kept statements of a scope read."""
-        return {name for s in own if s in self.kept for name in _read(s)}
+    def _wanted(self, statements: Sequence[ast.stmt]) -> set[str]:
+        """The names that the kept statements of a scope read."""
+        return {name for s in statements if s in self.kept for name in _read(s)}
 
-    def _leave_unread(self, own: Sequence[ast.stmt]) -> None:
-        """What only a DataLoader would be made of is left out: it takes long, and fakes are made anyway."""
+    def _leave_unread(self, statements: Sequence[ast.stmt]) -> None:
+        """Drops calls whose results only a DataLoader would use: they are slow, and loaders are faked."""
         while True:
-            read = self._wanted(own)
-            idle = [s for s in own if s in self.kept - self.eventful and not _is_read(s, read)]
+            read = self._wanted(statements)
+            idle = [
+                s for s in statements if s in self.kept - self.eventful and not _is_read(s, read)
+            ]
             if not idle or read & {"locals", "vars", "globals"}:
                 return
             self.kept.difference_update(idle)
 
-    def _keep_gradients(self, own: Sequence[ast.stmt]) -> None:
-        """What takes a gradient in hand may change it: so may all that is done to the names that then hold it."""
+    def _keep_gradients(self, statements: Sequence[ast.stmt]) -> None:
+        """Keeps all statements on names that hold a gradient, since they may change it."""
         names: set[str] = set()
         known = -1
         while known < len(names):
             known = len(names)
-            for s in own:
-                if not isinstance(s, SCOPES) and _holds_gradient(s, names):
+            for s in statements:
+                if not isinstance(s, SCOPES) and _reads_gradient(s, names):
                     self.kept.add(s)
                     names.update(_written(s))
 
@@ -159,7 +163,7 @@ SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
 
 def _statements(body: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
-    """The statements of a scope in order, those of inner scopes left out."""
+    """The statements of a scope in order, without inner scopes."""
     for statement in body:
         yield statement
         if isinstance(statement, SCOPES):
@@ -172,7 +176,7 @@ def _statements(body: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
 
 
 def _beginnings(cls: ast.ClassDef) -> Iterator[ast.stmt]:
-    """Where an optimizer of the user's gives torch's its parameters, and all of a scheduler of the user's."""
+    """The super().__init__ calls of project-defined optimizers, and all of a project-defined scheduler."""
     bases = {ast.unparse(base).rpartition(".")[2] for base in cls.bases}
     whole = frameworks.is_scheduler(bases)
     if not whole and not any(base.endswith("Optimizer") for base in bases):
@@ -183,62 +187,58 @@ def _beginnings(cls: ast.ClassDef) -> Iterator[ast.stmt]:
                 yield statement
 
 
-def _is_enumeration(cls: ast.ClassDef) -> bool:
-    return any(ast.unparse(base).endswith(("Enum", "Flag")) for base in cls.bases)
-
-
 def with_inner(statement: ast.stmt) -> Iterator[ast.stmt]:
     return _statements([statement])
 
 
-def own(statement: ast.stmt) -> Iterator[ast.AST]:
-    """The expressions of a statement itself, without those of the statements inside."""
+def direct_nodes(statement: ast.stmt) -> Iterator[ast.AST]:
+    """The expression nodes of a statement, without those of inner statements."""
     for child in ast.iter_child_nodes(statement):
         if not isinstance(child, ast.stmt | ast.excepthandler | ast.match_case):
             yield from ast.walk(child)
 
 
 def _read(statement: ast.stmt) -> Iterator[str]:
-    """The names that a statement reads; a function or a class with all that is inside."""
+    """The names that a statement reads; for a scope, including everything inside."""
     if isinstance(statement, SCOPES):
         for node in ast.walk(statement):
             if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
                 yield node.id
             elif isinstance(node, ast.Nonlocal):
-                # Python wants them bound where the function is.
+                # Python requires a binding in an outer function.
                 yield from node.names
         return
-    # Of a DataLoader, nothing is asked for what it is made of.
+    # Arguments of a DataLoader are not needed.
     fed = {
         inner
-        for node in own(statement)
+        for node in direct_nodes(statement)
         if isinstance(node, ast.Call)
         and ast.unparse(node.func).rpartition(".")[2] in frameworks.LOADERS
-        for given in (*node.args, *(k.value for k in node.keywords))
-        for inner in ast.walk(given)
+        for argument in (*node.args, *(k.value for k in node.keywords))
+        for inner in ast.walk(argument)
     }
-    for node in own(statement):
+    for node in direct_nodes(statement):
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and node not in fed:
             yield node.id
 
 
-def _holds_gradient(statement: ast.stmt, names: set[str]) -> bool:
-    """Whether a statement reads a parameter's gradient, or a name that holds one."""
+def _reads_gradient(statement: ast.stmt, names: set[str]) -> bool:
+    """Whether a statement reads a parameter's gradient, or a name bound to one."""
     return any(
         (isinstance(node, ast.Attribute) and node.attr == "grad")
         or (isinstance(node, ast.Name) and node.id in names and isinstance(node.ctx, ast.Load))
-        for node in own(statement)
+        for node in direct_nodes(statement)
     )
 
 
-# Methods by which a statement changes the thing it calls them on.
+# Methods that mutate their object.
 MUTATING = {
     "add_argument", "set_defaults", "append", "extend", "insert", "add", "update", "setdefault", "register_buffer",
 }  # fmt: skip
 
 
 def _is_read(statement: ast.stmt, read: set[str]) -> bool:
-    """True unless a statement gives plain names what a call returns, and nothing reads those."""
+    """False for the assignment of a call to a plain name that nothing reads."""
     match statement:
         case ast.Assign(targets=[ast.Name(name)]):
             called = any(isinstance(node, ast.Call) for node in ast.walk(statement.value))
@@ -254,7 +254,7 @@ def _stores(statement: ast.stmt) -> bool:
 
 
 def _mutates(statement: ast.stmt) -> str | None:
-    """The name that a statement's method call changes, None for any other statement."""
+    """The name whose object a method call mutates, None for other statements."""
     match statement:
         case ast.Expr(value=ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr=attr))):
             return name if attr in MUTATING else None
@@ -266,7 +266,7 @@ def _written(statement: ast.stmt) -> Iterator[str]:
     mutated = _mutates(statement)
     if mutated is not None:
         yield mutated
-    for node in own(statement):
+    for node in direct_nodes(statement):
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
             yield node.id
         elif isinstance(node, ast.Subscript | ast.Attribute) and isinstance(node.ctx, ast.Store):
@@ -279,7 +279,7 @@ def _written(statement: ast.stmt) -> Iterator[str]:
 
 
 def drop_imports(tree: ast.Module) -> None:
-    """Imports that nothing kept reads are left out: they cost time and may do anything."""
+    """Drops imports that no kept statement uses: they cost time and may have effects."""
     read = {n.id for n in ast.walk(tree) if isinstance(n, ast.Name)}
 
     class Drop(ast.NodeTransformer):

@@ -1,4 +1,4 @@
-"""What the text of a source tells about its names, by which fakes are chosen."""
+"""Hints from the text of a source about the use of its names."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 _STEPS = re.compile(r"\.accumulate\(|accumulation|accum_|sync_gradients")
-# An Accelerator that says when a window ends.
+# An Accelerator that drives the loop.
 _DRIVES = re.compile(r"accelerator\.(backward|accumulate)\(")
 
 
@@ -16,11 +16,11 @@ _DRIVES = re.compile(r"accelerator\.(backward|accumulate)\(")
 class Source:
     """How a source uses its names.
 
-    `called` and `read` are attributes, the former those that it calls: what it calls is no setting. `keyed` has the
-    keys by which it takes parts of what a name holds. `prepares`: it has Accelerate prepare its things; `accelerated`:
-    an Accelerator comes from elsewhere, with what it has prepared; `tells_steps`: it speaks of accumulation steps.
-    `from_one` has the names that one is subtracted from, as of a number that counts from one. `windows` are names for
-    the micro-batches of one update, listed before they are gone through.
+    `called` and `read` are attribute names; a called one is not a setting. `keyed` are the keys by which a mapping
+    under a name is indexed. `prepares`: the source calls Accelerate's `prepare`; `accelerated`: another file does, and
+    passes the Accelerator; `mentions_steps`: the source mentions accumulation steps. `from_one` are names from which
+    one is subtracted, such as an epoch that counts from one. `windows` are names of lists of the micro-batches of one
+    update.
     """
 
     called: frozenset[str]
@@ -28,16 +28,16 @@ class Source:
     keyed: dict[str, tuple[str, ...]]
     prepares: bool
     accelerated: bool
-    tells_steps: bool
+    mentions_steps: bool
     from_one: frozenset[str]
     windows: frozenset[str]
 
 
 def look(text: str) -> Source:
-    """Reads off a source how it uses its names.
+    """The hints of a source.
 
     Raises:
-        SyntaxError: where `text` is no Python.
+        SyntaxError: where `text` is not valid Python.
     """
     nodes = list(ast.walk(ast.parse(text)))
     called = (n.func for n in nodes if isinstance(n, ast.Call))
@@ -48,14 +48,14 @@ def look(text: str) -> Source:
         keyed=_keyed(nodes),
         prepares=prepares,
         accelerated=not prepares and bool(_DRIVES.search(text)),
-        tells_steps=bool(_STEPS.search(text)),
+        mentions_steps=bool(_STEPS.search(text)),
         from_one=frozenset(filter(None, map(_reduced, nodes))),
         windows=frozenset(name for node in nodes for name in _windows(node)),
     )
 
 
 def _windows(outer: ast.AST) -> Iterator[str]:
-    """The names that a loop lists something under and goes through, and steps behind that."""
+    """Lists that a loop fills and iterates over, before a step."""
     if not isinstance(outer, ast.For | ast.While):
         return
     inside = list(ast.walk(outer))
@@ -78,7 +78,7 @@ def _steps(loop: ast.AST) -> bool:
 
 
 def _reduced(node: ast.AST) -> str:
-    """The name that an expression subtracts one from."""
+    """The name from which an expression subtracts one, "" for none."""
     match node:
         case ast.BinOp(ast.Name(name), ast.Sub(), ast.Constant(1)):
             return name
@@ -87,15 +87,15 @@ def _reduced(node: ast.AST) -> str:
 
 
 def _keyed(nodes: Iterable[ast.AST]) -> dict[str, tuple[str, ...]]:
-    """The keys by which parts are taken of what a name holds, where that is gone through as a mapping too."""
+    """The keys of mappings under a name that the source also iterates over."""
     keys: dict[str, list[str]] = {}
-    gone_through: set[str] = set()
+    iterated: set[str] = set()
     for node in nodes:
         match node:
             case ast.Subscript(value=ast.Name(name), slice=ast.Constant(str(key))):
                 keys.setdefault(name, []).append(key)
             case ast.Call(func=ast.Attribute(ast.Name(name), "items"), args=[]):
-                gone_through.add(name)
+                iterated.add(name)
             case _:
                 pass
-    return {name: tuple(dict.fromkeys(keys[name])) for name in gone_through & keys.keys()}
+    return {name: tuple(dict.fromkeys(keys[name])) for name in iterated & keys.keys()}

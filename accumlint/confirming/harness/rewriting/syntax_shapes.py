@@ -1,4 +1,4 @@
-"""What a piece of a user's source looks like, and the parts of guards and backwards that go through the runtime."""
+"""Predicates on syntax of a user's source, and rewrites of guards and backwards."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
 
 from accumlint.confirming.harness.rewriting.ast_nodes import RUNTIME, runtime
-from accumlint.confirming.harness.rewriting.slicing import SCOPES, Pattern, own, with_inner
+from accumlint.confirming.harness.rewriting.slicing import SCOPES, Pattern, direct_nodes, with_inner
 from accumlint.reading import names
 
 
 def acts(node: ast.stmt) -> bool:
-    """True for a statement that steps or clears: without it, another loop would be measured."""
+    """True for a statement that steps or clears, which must not be skipped."""
     match node:
         case ast.Expr(ast.Call(func=ast.Attribute(attr="zero_grad"))):
             return True
@@ -28,7 +28,7 @@ _GIVES_A_LOSS = re.compile(r"(^|_)(loss(es)?|objectives?)($|_of|_for|_func?tion)
 
 
 def open_losses(tree: ast.Module) -> set[ast.FunctionDef]:
-    """Methods that are to give a loss, and that a class leaves to others to write."""
+    """Abstract methods that return a loss."""
     return {
         method
         for cls in ast.walk(tree)
@@ -37,11 +37,11 @@ def open_losses(tree: ast.Module) -> set[ast.FunctionDef]:
         if isinstance(method, ast.FunctionDef)
         and method.args.args
         and _GIVES_A_LOSS.search(method.name)
-        and all(map(_says_nothing, method.body))
+        and all(map(_is_empty, method.body))
     }
 
 
-def _says_nothing(statement: ast.stmt) -> bool:
+def _is_empty(statement: ast.stmt) -> bool:
     match statement:
         case ast.Pass() | ast.Expr(ast.Constant()) | ast.Return(None | ast.Constant()):
             return True
@@ -51,12 +51,12 @@ def _says_nothing(statement: ast.stmt) -> bool:
             return False
 
 
-# Packages that write down what they are given.
+# Modules that only write output.
 _WRITERS = {"yaml", "json", "pickle", "pprint", "csv", "logging", "logger", "log"}
 
 
 def writes(node: ast.stmt) -> bool:
-    """True for a statement that only has something written down."""
+    """True for a statement that only writes output."""
     match node:
         case ast.Expr(ast.Call(func=ast.Attribute(value=ast.Name(id=name)))):
             return name in _WRITERS
@@ -65,7 +65,7 @@ def writes(node: ast.stmt) -> bool:
 
 
 def root(node: ast.Call) -> None:
-    """What goes backward by a call goes through the runtime, which may know better."""
+    """Routes the root of a backward through the runtime, which may replace it."""
     match node:
         case ast.Call(func=ast.Attribute(value=owner, attr="backward") as method, args=[]):
             method.value = runtime("root", owner, at=node)
@@ -86,7 +86,7 @@ def is_autocast(context: ast.expr) -> bool:
 
 
 def bounds(test: ast.expr) -> list[ast.expr]:
-    """What a loop counts and how far, where its test compares two plain names."""
+    """The counter and the bound of a loop test that compares two plain names."""
     match test:
         case ast.Compare(left=left, ops=[ast.Lt() | ast.LtE()], comparators=[right]) if all(
             isinstance(part, ast.Name | ast.Attribute | ast.Constant)
@@ -100,10 +100,7 @@ def bounds(test: ast.expr) -> list[ast.expr]:
 
 
 def refused_side(node: ast.If, trains: bool) -> bool | None:
-    """The side of a guard that only raises, None where neither does.
-
-    In a function that `trains` elsewhere, also the side that ends it with nothing.
-    """
+    """The branch of a guard that only raises (or, in a function that `trains`, returns nothing); None for neither."""
     for side, body in ((True, node.body), (False, node.orelse)):
         match body:
             case [*_, ast.Raise()]:
@@ -127,7 +124,7 @@ def is_of_words(node: ast.Compare) -> bool:
 
 
 def count(node: ast.Compare) -> None:
-    """Sends the count in a window's guard, as in `(step + 1) % accumulation_steps == 0`, through the runtime."""
+    """Routes the counter in a window's guard, as in `(step + 1) % accumulation_steps == 0`, through the runtime."""
     match node:
         case ast.Compare(left=ast.BinOp(left=count, op=ast.Mod(), right=steps), comparators=[end]):
             known = isinstance(steps, ast.Constant)
@@ -142,26 +139,26 @@ def count(node: ast.Compare) -> None:
         ):
             count.left = runtime("reached", count.left, 1, at=node)
         case ast.Name() | ast.Attribute():
-            # The pattern above says that its left side is a remainder; pyright does not follow it.
+            # The pattern above matched a remainder on the left; pyright does not infer that.
             node.left.left = runtime("reached", count, 0 if at_zero else 1, at=node)  # pyright: ignore[reportAttributeAccessIssue]
         case _:
             pass
 
 
 def bound_inside(node: ast.stmt) -> Iterator[str]:
-    """The user's names that a block binds, in its own scope."""
+    """The names that a block binds in its scope."""
     for statement in with_inner(node):
         if isinstance(statement, SCOPES):
             continue
-        for inner in own(statement):
+        for inner in direct_nodes(statement):
             if isinstance(inner, ast.Name) and isinstance(inner.ctx, ast.Store):
                 if not inner.id.startswith("__"):
                     yield inner.id
 
 
 def loose(body: list[ast.stmt], kept: Collection[str]) -> set[str]:
-    """The names of a scope, besides those that are `kept`, that only choices without an else bind, and that are read
-    where none of these has been asked for: settings that nobody has decide whether they are there."""
+    """The names of a scope, except `kept`, that only branches without an else bind, and that are read outside of these
+    branches: unknown settings decide whether they are bound."""
     stored: dict[str, list[set[str]]] = {}
     read: dict[str, list[set[str]]] = {}
     bound = set(kept)
@@ -190,14 +187,14 @@ def loose(body: list[ast.stmt], kept: Collection[str]) -> set[str]:
         for name, ends in stored.items()
         if name not in bound
         and all(ends)
-        and any(all(end.isdisjoint(asked) for end in ends) for asked in read.get(name, ()))
+        and any(all(end.isdisjoint(tests) for end in ends) for tests in read.get(name, ()))
     }
 
 
 def _with_choices(
     body: Iterable[ast.AST], choices: frozenset[str], open_ends: frozenset[str]
 ) -> Iterator[tuple[ast.AST, frozenset[str], frozenset[str]]]:
-    """What a scope holds, with the tests of the choices that it stands under, and of those of them without an else."""
+    """The nodes of a scope, each with the tests of its branches, and of those of them without an else."""
     for node in body:
         yield node, choices, open_ends
         if isinstance(node, (*SCOPES, ast.Lambda)):
@@ -213,7 +210,7 @@ def _with_choices(
 
 
 def other_words(node: ast.If) -> list[ast.expr] | None:
-    """The further tests of a choice between words that ends with no else; None for any other choice."""
+    """The further tests of a chain of comparisons with words and no else; None for other branches."""
     tests: list[ast.expr] = []
     rest: list[ast.stmt] = [node]
     while len(rest) == 1 and isinstance(one := rest[0], ast.If):
@@ -230,14 +227,14 @@ def other_words(node: ast.If) -> list[ast.expr] | None:
 
 
 def only_schedules(node: ast.If) -> list[str]:
-    """Schedules that a choice without an else makes: a loop that moves one which is not there runs nowhere."""
+    """Schedulers that a branch without an else creates: a loop that steps an unbound one would not run."""
     if node.orelse:
         return []
     return sorted({n for n in bound_inside(node) if names.role_of(n) == "scheduler"})
 
 
 def bound_in_arms(node: ast.If) -> list[str]:
-    """The names that several arms of a choice bind and not all: which of them runs, settings that nobody has decide."""
+    """The names that several but not all branches bind: unknown settings decide which branch runs."""
     arms: list[list[ast.stmt]] = [node.body]
     rest = node.orelse
     while len(rest) == 1 and isinstance(rest[0], ast.If):
@@ -256,12 +253,12 @@ def mentioned(node: ast.expr | ast.stmt) -> Iterator[str]:
             yield ast.unparse(inner)
 
 
-# Methods that put a tensor elsewhere and leave it what it is.
+# Tensor methods that change the device or layout and keep the values.
 _PLACING = {"to", "cuda", "cpu", "npu", "xpu", "mps", "pin_memory", "contiguous", "clone"}
 
 
 def moved(value: ast.expr) -> ast.expr | None:
-    """The micro-batch of which all parts are moved, as in `tuple(t.to(device) for t in batch)`; None elsewhere."""
+    """The micro-batch whose parts all move to a device, as in `tuple(t.to(device) for t in batch)`; None for others."""
     match value:
         case ast.Call(func=ast.Name(id="tuple" | "list"), args=[made], keywords=[]):
             value = made
@@ -286,8 +283,8 @@ def moved(value: ast.expr) -> ast.expr | None:
             pass
         case _:
             return None
-    for way in [part.body, part.orelse] if isinstance(part, ast.IfExp) else [part]:
-        match way:
+    for branch in [part.body, part.orelse] if isinstance(part, ast.IfExp) else [part]:
+        match branch:
             case ast.Call(func=ast.Attribute(value=ast.Name(item), attr=method)):
                 if item == name and method in _PLACING:
                     return copy.deepcopy(whole)
@@ -297,14 +294,14 @@ def moved(value: ast.expr) -> ast.expr | None:
 
 
 def is_quotient(bound: Pattern, value: ast.expr) -> bool:
-    """True for accumulation steps that are worked out by a division."""
+    """True for accumulation steps that are the result of a division."""
     if not isinstance(bound, str) or not names.is_steps(bound.rpartition(".")[2]):
         return False
     return any(isinstance(node, ast.Div | ast.FloorDiv) for node in ast.walk(value))
 
 
 def is_share_of_data(value: ast.expr) -> bool:
-    """True for how often something goes into the data, as in `len(dataset) // batch_size`."""
+    """True for a quotient of the data's length, as in `len(dataset) // batch_size`."""
     match value:
         case ast.BinOp(ast.Call(func=ast.Name(id="len")), ast.FloorDiv()):
             return True
@@ -313,7 +310,7 @@ def is_share_of_data(value: ast.expr) -> bool:
 
 
 def is_start(first: ast.expr) -> bool:
-    """True for a setting that a range begins with, and for what was read from a checkpoint."""
+    """True for the start of a range that is a setting or comes from a checkpoint."""
     named = isinstance(first, ast.Name) and names.is_start(first.id)
     return named or isinstance(first, ast.Attribute)
 
@@ -330,15 +327,15 @@ def decorator(node: ast.expr) -> str:
     return ast.unparse(node.func if isinstance(node, ast.Call) else node)
 
 
-def given_defaults(function: ast.FunctionDef) -> None:
-    """Gives every parameter a default, since a library would call the function with all of them."""
+def fill_defaults(function: ast.FunctionDef) -> None:
+    """Adds a default for every parameter, since a library would pass all of them."""
     arguments = function.args
     positional = [*arguments.posonlyargs, *arguments.args]
     missing = positional[: len(positional) - len(arguments.defaults)]
-    made = [runtime("argument", a.arg, at=function) for a in missing]
+    made = [runtime("known", a.arg, at=function) for a in missing]
     arguments.defaults = [*made, *arguments.defaults]
     arguments.kw_defaults = [
-        default or runtime("argument", a.arg, at=function)
+        default or runtime("known", a.arg, at=function)
         for a, default in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)
     ]
 
@@ -349,7 +346,7 @@ def sets(node: ast.expr) -> bool:
 
 
 def normal(text: str) -> str:
-    """One spelling for texts that mean the same expression."""
+    """A canonical spelling of an expression."""
     try:
         return ast.unparse(ast.parse(text, mode="eval"))
     except (SyntaxError, ValueError):

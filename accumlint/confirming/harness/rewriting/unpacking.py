@@ -1,4 +1,4 @@
-"""Tells the names that take a value apart where the user's code is run as it is, as that of his other files is."""
+"""Reads from bytecode the names into which a frame unpacks a value, for project files that are not rewritten."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _STORES = {"STORE_FAST", "STORE_NAME", "STORE_GLOBAL", "STORE_DEREF"}
 
 
 def names_of(frame: FrameType) -> tuple[Any, ...] | None:
-    """The names, nested as they are, that get the parts of what `frame` takes apart; None if it does something else."""
+    """The nested names that receive the parts of a value that `frame` unpacks; None where it does not unpack."""
     return _names(frame.f_code, frame.f_lasti)
 
 
@@ -24,20 +24,20 @@ def _names(code: CodeType, place: int) -> tuple[Any, ...] | None:
     first = next(instructions, None)
     if first is None or first.offset != place or first.opname != "UNPACK_SEQUENCE":
         return None
-    return _taken(_stored(instructions), first.argval)
+    return _targets(_stored(instructions), first.argval)
 
 
-def _taken(stored: Iterator[str | int], count: int) -> tuple[Any, ...] | None:
-    """So many names, each of which may be a group of them; None where one gets no name."""
+def _targets(stored: Iterator[str | int], count: int) -> tuple[Any, ...] | None:
+    """A number of names, possibly nested; None where a part gets no name."""
     found = [
-        _taken(stored, one) if isinstance(one, int) else one
+        _targets(stored, one) if isinstance(one, int) else one
         for one in itertools.islice(stored, count)
     ]
     return tuple(found) if len(found) == count and None not in found else None
 
 
 def _stored(instructions: Iterator[dis.Instruction]) -> Iterator[str | int]:
-    """Names as they are stored to, and how many a group has; ends where something else is stored to."""
+    """Names in the order of their stores, and sizes of nested groups; ends at another instruction."""
     for one in instructions:
         match one.opname:
             case name if name in _STORES:

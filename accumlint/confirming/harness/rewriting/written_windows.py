@@ -1,4 +1,4 @@
-"""Windows whose size is written as a number, as in `(step + 1) % 4`: in some passes they hold one micro-batch."""
+"""Routes literal window sizes, as in `(step + 1) % 4`, through the runtime, which reduces them to 1 in some passes."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ _MOST = 16
 
 
 def size_of(tree: ast.AST) -> int:
-    """The number that a source writes for the size of its windows; 0 where it writes none, or may mean something else.
+    """The literal size of a source's windows; 0 for none, or an ambiguous one.
 
-    It counts micro-batches (`% 4`), divides losses (`/ 4`) and bounds windows (`min(4, left)`). Nothing else is that
+    It is a modulus (`% 4`), divides losses (`/ 4`) and bounds windows (`min(4, left)`). No other literal is that
     number, its inverse or its square.
     """
     nodes = list(ast.walk(tree))
@@ -27,7 +27,7 @@ def size_of(tree: ast.AST) -> int:
 
 
 def _right(node: ast.AST | None, *operators: type[ast.operator]) -> ast.Constant | None:
-    """The number behind one of some operators."""
+    """The literal to the right of one of some operators."""
     match node:
         case ast.BinOp(op=op, right=ast.Constant() as number) if isinstance(op, operators):
             return number
@@ -38,7 +38,7 @@ def _right(node: ast.AST | None, *operators: type[ast.operator]) -> ast.Constant
 
 
 def _least(node: ast.AST) -> ast.Constant | None:
-    """The number that something is at most."""
+    """The literal in a `min` call."""
     match node:
         case ast.Call(func=ast.Name("min"), args=[ast.Constant() as number, _]):
             return number
@@ -47,7 +47,7 @@ def _least(node: ast.AST) -> ast.Constant | None:
 
 
 class Sized(ast.NodeTransformer):
-    """Sends the size of windows through the runtime."""
+    """Routes the window size through the runtime."""
 
     def __init__(self, size: int) -> None:
         self.size = size

@@ -1,4 +1,4 @@
-"""Installs the observers once torch has been imported."""
+"""Installs the observers after torch has been imported."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ import os
 from typing import Any
 
 from accumlint.runtime.child.current import RECORDERS
-from accumlint.runtime.child.recorder import Asked, Recorder
+from accumlint.runtime.child.recorder import Recorder, WatchOptions
 
 
 def observe(_: Any) -> None:
-    """Has torch observed as the environment asks for."""
-    start(Asked(**json.loads(os.environ["ACCUMLINT_RUN"])))
+    """Observes torch as the environment variable requests."""
+    start(WatchOptions(**json.loads(os.environ["ACCUMLINT_RUN"])))
 
 
-def start(asked: Asked) -> Recorder:
-    """Has torch observed from now on."""
+def start(options: WatchOptions) -> Recorder:
+    """Observes torch from now on."""
     from accumlint.runtime.child import (
         averages,
         backwards,
@@ -31,7 +31,7 @@ def start(asked: Asked) -> Recorder:
 
     if RECORDERS:
         raise RuntimeError("torch is observed already")
-    made = Recorder(asked)
+    made = Recorder(options)
     RECORDERS.append(made)
     for part in (criteria, backwards, steps, scalers, loaders, ranks, averages):
         part.observe(made)

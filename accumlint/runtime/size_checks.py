@@ -1,4 +1,4 @@
-"""Is the update as large as the mean over its targets?"""
+"""Checks that an update has the size of the mean over its targets."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _FACTORS = (
     Observed.TRAINER_UNDIVIDED, Observed.PAST_ACCELERATE, Observed.LIGHTNING_DIVIDED, Observed.PADDING_COUNTED,
     Observed.GRADIENT_SUMMED, Observed.LOSS_REDUCED,
 )  # fmt: skip
-# A GradScaler's scale, and what else no loss is weighed with.
+# Larger constants are a GradScaler's scale, not a weight.
 _LARGE = 64.0
 
 
 def answers(found: Windows) -> Iterator[Answer]:
-    """What the weights of all targets add up to, in the windows of the usual size."""
+    """The answers about the total weight of all targets, in the windows of the usual size."""
     if not found.weighed or found.usual == 0:
         return
     total = found.total
@@ -30,12 +30,12 @@ def answers(found: Windows) -> Iterator[Answer]:
             f"the weights of all targets add up to {total:.4g} in {len(found.weighed)} windows"
         )
         if found.usual > 1 or found.world > 1:
-            places = [found.backward(n) for n in window.own] + [window.step.event]
+            places = [found.backward(n) for n in window.backwards] + [window.step.event]
             yield from (right(observed, figures, *places) for observed in _FACTORS)
         return
     main = found.weighed[-1].main
     if total > 1 and any(s.loss["loss"] == "sum" and not is_near(s.mass, 1) for s in main):
-        # How many of the elements make a target is not known of somebody's own loss.
+        # The number of targets among the elements of a user's own loss is unknown.
         return
     if _runs_on(found):
         what = "the number that the loss is divided by is never set back"
@@ -47,7 +47,7 @@ def answers(found: Windows) -> Iterator[Answer]:
 
 
 def _runs_on(found: Windows) -> bool:
-    """Whether each window is divided by the targets of all windows up to it."""
+    """Whether each window is divided by the targets of all windows so far."""
     weighed = [w for w in found.windows if w.known and w.shares]
     if len(weighed) < 3 or weighed[0].step.again:
         return False
@@ -57,7 +57,7 @@ def _runs_on(found: Windows) -> bool:
 
 
 def _named(found: Windows) -> tuple[Observed | None, str, float]:
-    """Which defect a total that is not 1 tells of."""
+    """The defect that explains a total weight other than 1."""
     for total in (found.total, found.total_of_all, found.total / _weight(found)):
         observed, what = _of_total(found, total)
         if observed is not None:
@@ -68,23 +68,20 @@ def _named(found: Windows) -> tuple[Observed | None, str, float]:
 def _of_total(found: Windows, total: float) -> tuple[Observed | None, str]:
     size, world = found.usual, found.world
     window = found.weighed[-1]
-    event = found.backward(window.own[0])
+    event = found.backward(window.backwards[0])
     if total > 0 and all(share.is_sum for share in window.main):
         targets = sum(share.targets for share in window.main) / world
         if targets > 1:
             for wanted in (targets, targets / size, targets * world, targets * world / size):
                 if is_near(total, wanted) and wanted > 1.5:
-                    return (
-                        Observed.SUMMED,
-                        "loss is summed over targets and not divided by their number",
-                    )
+                    message = "loss is summed over targets and not divided by their number"
+                    return Observed.SUMMED, message
     if size > 1:
         for factor in {1, world}:
             if is_near(total, size * factor):
                 extra = f" and the {world} ranks" if factor > 1 else ""
-                return _undivided(
-                    event
-                ), f"loss is never divided by the {size} micro-batches{extra}"
+                message = f"loss is never divided by the {size} micro-batches{extra}"
+                return _undivided(event), message
     if world > 1:
         for factor in (world, 1 / world):
             if is_near(total, factor):
@@ -92,18 +89,20 @@ def _of_total(found: Windows, total: float) -> tuple[Observed | None, str]:
     if size > 1:
         for wanted in (1 / size, 1 / size / world):
             if is_near(total, wanted) and _divides_twice(found, event):
-                which = (
-                    Observed.LIGHTNING_DIVIDED if _is_lightning(event) else Observed.DIVIDED_TWICE
+                message = f"loss is divided by the {size} micro-batches twice"
+                is_lightning = _is_lightning(event)
+                return (
+                    Observed.LIGHTNING_DIVIDED if is_lightning else Observed.DIVIDED_TWICE,
+                    message,
                 )
-                return which, f"loss is divided by the {size} micro-batches twice"
         for share in window.main:
             for divisor in _divisors(share):
                 if "deepspeed" in event["through"] and size == divisor * divisor:
-                    told = f"engine.step() is called once in {divisor} micro-batches and counts as many calls"
-                    return Observed.ENGINE_BOUNDARY, f"{told}: a window has {size}"
+                    message = f"engine.step() is called once in {divisor} micro-batches and counts as many calls"
+                    return Observed.ENGINE_BOUNDARY, f"{message}: a window has {size}"
                 if divisor != size and is_near(total, size / divisor):
-                    told = f"loss is divided by {divisor} in windows of {size} micro-batches"
-                    return Observed.OTHER_DIVISOR, told
+                    message = f"loss is divided by {divisor} in windows of {size} micro-batches"
+                    return Observed.OTHER_DIVISOR, message
     if all(_counts_padding(w) for w in found.weighed):
         return (
             Observed.PADDING_COUNTED,
@@ -113,7 +112,7 @@ def _of_total(found: Windows, total: float) -> tuple[Observed | None, str]:
 
 
 def _undivided(event: Event) -> Observed:
-    """Whose division is missing where the update is as many times too large as there are micro-batches."""
+    """The missing division where the update is as many times too large as there are micro-batches."""
     if "transformers" in event["through"]:
         return Observed.TRAINER_UNDIVIDED
     if event.get("accelerate", 0) > 1 and "accelerate.backward" not in event["calls"]:
@@ -127,27 +126,25 @@ def _is_lightning(event: Event) -> bool:
 
 def _of_world(found: Windows, factor: float) -> tuple[Observed, str]:
     world = found.world
-    reduced = list(found.first.of("reduce"))
-    if factor < 1 and any(e["what"] == "loss" for e in reduced):
-        return (
-            Observed.LOSS_REDUCED,
-            f"the loss that goes backward was reduced over {world} ranks and divided",
-        )
-    if factor > 1 and any(e["what"] == "loss" for e in reduced):
+    reductions = list(found.first.of("reduce"))
+    if factor < 1 and any(e["what"] == "loss" for e in reductions):
+        what = f"the loss that goes backward was reduced over {world} ranks and divided"
+        return Observed.LOSS_REDUCED, what
+    if factor > 1 and any(e["what"] == "loss" for e in reductions):
         return Observed.LOSS_REDUCED, f"the loss that goes backward was summed over {world} ranks"
-    if factor > 1 and any(e["what"] == "gradient" for e in reduced):
+    if factor > 1 and any(e["what"] == "gradient" for e in reductions):
         return Observed.GRADIENT_SUMMED, f"gradients are summed over {world} ranks and not divided"
     word = "multiplied" if factor > 1 else "divided"
     return Observed.WORLD_FACTOR, f"loss is {word} by the {world} ranks on top of their mean"
 
 
 def _factors(share: Share) -> list[tuple[str, float]]:
-    """The constants that a loss meets on its way."""
+    """The constant factors of a loss."""
     return [(op, float(value)) for op, value in share.loss.get("factors", ()) if value is not None]
 
 
 def _divisors(share: Share) -> Iterator[int]:
-    """The whole numbers that a loss is divided by, one after the other and all together."""
+    """The integer divisors of a loss, one by one and as a product."""
     product = 1.0
     for op, value in _factors(share):
         if op == "/" and value == int(value) and 1 < value < _LARGE:
@@ -158,30 +155,30 @@ def _divisors(share: Share) -> Iterator[int]:
 
 
 def _divides_twice(found: Windows, event: Event) -> bool:
-    """Whether the graph shows the division by the window's size two times."""
+    """Whether the graph contains the division by the window's size twice."""
     size = found.usual
     share = found.weighed[-1].main[0]
     parts = [value if op == "/" else 1 / value for op, value in _factors(share) if value]
     by_size = sum(is_near(part, size) for part in parts)
-    # Frameworks may divide what no graph shows: an engine's gradients.
+    # Frameworks may divide outside of the graph, such as an engine's gradients.
     return by_size > 1 or any(is_near(p, size * size) for p in parts) or bool(event["through"])
 
 
 def _weight(found: Windows) -> float:
-    """The constants that a loss is weighed with: neither a scale nor anything of the window's size."""
+    """The constant weight of a loss: neither a scale nor related to the window's size."""
     share = found.weighed[-1].main[0]
     size, world = found.usual, found.world
-    own = {size, 1 / size, world, 1 / world, size * world, 1 / size / world}
+    structural = {size, 1 / size, world, 1 / world, size * world, 1 / size / world}
     product = 1.0
     for op, value in _factors(share):
-        is_structural = any(is_near(value, known) for known in own)
+        is_structural = any(is_near(value, known) for known in structural)
         if op == "*" and 1 / _LARGE < abs(value) < _LARGE and not is_structural:
             product *= value
     return product or 1.0
 
 
 def _counts_padding(window: Window) -> bool:
-    """Whether the weights add up to the part of the targets that are not ignored."""
+    """Whether the total weight is the share of targets that are not ignored."""
     valid = sum(share.targets for share in window.main)
     every = sum(float(share.loss["total"]) for share in window.main)
     return valid < every * 0.98 and is_near(window.total, valid / every)
@@ -191,7 +188,7 @@ def _answer(found: Windows, observed: Observed, what: str, factor: float) -> Ans
     window = found.weighed[-1]
     place = cause(found, window)
     applied, expected = gradients(found, window)
-    # Where nothing divides a sum, or a part of a loss only is one, it may be meant.
+    # An undivided sum, or a part of a loss that is one, may be intended.
     meant = observed is Observed.SUMMED and (
         is_near(factor, sum(share.targets for share in window.main)) or len(window.shares) > 1
     )
@@ -200,7 +197,7 @@ def _answer(found: Windows, observed: Observed, what: str, factor: float) -> Ans
     if observed is Observed.ENGINE_BOUNDARY:
         place = spot(window.step.event)
     return Answer(
-        observed, True, figures, (place, *(spot(found.backward(n)) for n in window.own), spot(window.step.event)),
+        observed, True, figures, (place, *(spot(found.backward(n)) for n in window.backwards), spot(window.step.event)),
         message=f"{what}: the gradient is {times(factor)}", applied=applied,
         expected=f"{expected}; {figures}, {control(found)}",
         window=timeline(found, window), factor=factor, confidence="possible" if meant else "certain",
@@ -208,13 +205,13 @@ def _answer(found: Windows, observed: Observed, what: str, factor: float) -> Ans
 
 
 def control(found: Windows) -> str:
-    """What shows that the measurement itself works."""
-    return f"control: the recorded contributions explain `.grad` to {found.story.error:.0e}"
+    """The evidence that the measurement works."""
+    return f"control: the recorded contributions explain `.grad` to {found.history.error:.0e}"
 
 
 def cause(found: Windows, window: Window) -> Spot:
-    """The line to look at: where a backward is called, or the loss where a framework calls that."""
-    event = found.backward(window.own[-1])
+    """The line of the defect: the backward, or the loss where a framework calls the backward."""
+    event = found.backward(window.backwards[-1])
     framework = {"transformers", "lightning", "pytorch_lightning"} & set(event["through"])
     if any(call.endswith(".manual_backward") for call in event["calls"]):
         return spot(event)
@@ -224,13 +221,13 @@ def cause(found: Windows, window: Window) -> Spot:
 
 
 def gradients(found: Windows, window: Window) -> tuple[str, str]:
-    """What the step applies of the micro-batches' mean gradients, and what the large batch would."""
-    own = {n: at + 1 for at, n in enumerate(window.own)}
+    """The applied gradient as a combination of the micro-batches' mean gradients, and the large batch's."""
+    numbers = {n: at + 1 for at, n in enumerate(window.backwards)}
     first = found.first.rank
     parts = {
-        own[s.microbatch[1]]: s
+        numbers[s.microbatch[1]]: s
         for s in window.main
-        if s.microbatch[0] == first and s.microbatch[1] in own
+        if s.microbatch[0] == first and s.microbatch[1] in numbers
     }
     world = found.world if len({s.microbatch[0] for s in window.main}) > 1 else 1
     targets = sum(share.targets for share in window.main)
@@ -251,26 +248,26 @@ def _joined(parts: list[str]) -> str:
 
 
 def timeline(found: Windows, window: Window) -> tuple[tuple[Spot, str], ...]:
-    """The backwards and the step of a window, each with what it adds."""
+    """The backwards and the step of a window, each with its contribution."""
     first = found.first.rank
-    told: list[tuple[Spot, str]] = []
-    for at, n in enumerate(window.own, 1):
+    marks: list[tuple[Spot, str]] = []
+    for at, n in enumerate(window.backwards, 1):
         shares = [s for s in window.main if s.microbatch == (first, n)]
         what = ", ".join(f"{number(s.mass)} g{at} of {s.targets:g} targets" for s in shares)
-        told.append(
+        marks.append(
             (spot(found.backward(n)), f"micro-batch {at}: backward adds {what or f'g{at}'}")
         )
-    return (*told, (spot(window.step.event), "step applies what lies there"))
+    return (*marks, (spot(window.step.event), "step applies what lies there"))
 
 
 def weights(found: Windows) -> Iterator[Answer]:
-    """Does each target of an update weigh the same, whatever its micro-batch and its rank?"""
+    """Checks that each target of an update has the same weight, independent of micro-batch and rank."""
     weighed = [w for w in found.weighed if len(w.main) > 1 and not w.is_mixed]
     if not weighed:
         return
     worst = max(weighed, key=_unevenness)
     uneven = _unevenness(worst)
-    events = [found.backward(n) for n in worst.own]
+    events = [found.backward(n) for n in worst.backwards]
     if uneven < 1.02:
         counts = {share.targets for w in weighed for share in w.main}
         figures = f"each target weighs the same in {len(weighed)} windows"
@@ -303,14 +300,11 @@ def _unevenness(window: Window) -> float:
 
 
 def _uneven(found: Windows, window: Window) -> tuple[Observed, str, str]:
-    """Why targets weigh differently, and how sure it is that they should not."""
+    """Why target weights differ, and the confidence that they should not."""
     if any(abs(share.most - share.least) > 0.02 * abs(share.most) for share in window.main):
-        # Somebody weighs them so, such as a diffusion model by its timesteps.
-        return (
-            Observed.WEIGHTS,
-            "the targets of a micro-batch have weights of their own",
-            "possible",
-        )
+        # Intended weights, such as a diffusion model's weights by timestep.
+        what = "the targets of a micro-batch have weights of their own"
+        return Observed.WEIGHTS, what, "possible"
     by_rank: dict[int, list[Share]] = {}
     for share in window.main:
         by_rank.setdefault(share.microbatch[0], []).append(share)
@@ -325,16 +319,13 @@ def _uneven(found: Windows, window: Window) -> tuple[Observed, str, str]:
             _unevenness(replace(window, shares={"": tuple(shares)})) for shares in by_rank.values()
         )
         where = "per rank" if within < 1.02 else "per micro-batch"
-        return (
-            Observed.COUNT_NOT_GLOBAL,
-            f"targets are counted {where}, not over the update",
-            "certain",
-        )
+        what = f"targets are counted {where}, not over the update"
+        return Observed.COUNT_NOT_GLOBAL, what, "certain"
     return Observed.WEIGHTS, "the losses of an update are divided by different numbers", "likely"
 
 
 def _sure(found: Windows, window: Window) -> str:
-    """Certain where targets are ignored or sequences differ; only possible where the last rows of an epoch are few."""
+    """Certain where targets are ignored or sequences differ; possible where only the last rows of an epoch are few."""
     if any(share.targets < float(share.loss["total"]) for share in window.main):
         return "certain"
     counts = [share.targets for w in found.weighed for share in w.main]

@@ -1,51 +1,48 @@
-"""Does each update apply the micro-batches of its window, all of them and only once?"""
+"""Checks that each update applies all micro-batches of its window, and each only once."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
 from accumlint.common.observed import Observed
-from accumlint.runtime.answers import Answer, Told, is_near, number, right
+from accumlint.runtime.answers import Annotations, Answer, is_near, number, right
 from accumlint.runtime.ledger import Moment
-from accumlint.runtime.of_size import control, timeline
 from accumlint.runtime.records import spot
+from accumlint.runtime.size_checks import control, timeline
 from accumlint.runtime.windows import Window, Windows
 
 
-def lives(found: Windows) -> Iterator[Answer]:
-    """What becomes of the micro-batches of an optimizer."""
-    yield from _again(found)
+def lifetimes(found: Windows) -> Iterator[Answer]:
+    """The answers about lost and repeated micro-batches of an optimizer."""
+    yield from _applied_again(found)
     yield from _lost(found)
 
 
 def answers(found: Windows) -> Iterator[Answer]:
-    """Of which sizes windows are, where each micro-batch is applied once."""
+    """The answers about window sizes, where each micro-batch is applied once."""
     yield from _crossing(found)
     yield from _sizes(found)
-    yield from _each_time(found)
-    yield from _never(found)
+    yield from _stepped_each_time(found)
+    yield from _never_stepped(found)
 
 
-def _mine(found: Windows, moment: Moment) -> list[int]:
-    """The waiting backwards of a moment that stand where this optimizer's do."""
+def _pending(found: Windows, moment: Moment) -> list[int]:
+    """The waiting backwards of a moment that are from this optimizer's main place."""
     return [n for _, n in moment.waiting if found.first.backwards[n]["key"] == found.main_key]
 
 
-def _again(found: Windows) -> Iterator[Answer]:
-    """Micro-batches that are applied by more than one step."""
+def _applied_again(found: Windows) -> Iterator[Answer]:
+    """Micro-batches that more than one step applies."""
     steps = [w for w in found.windows if w.known]
     again = [w for w in steps if w.step.again]
     if not again:
         if len(steps) > 1:
-            yield right(
-                Observed.NEVER_CLEARED,
-                f"no micro-batch is applied twice in {len(steps)} steps",
-                steps[-1].step.event,
-            )
+            figures = f"no micro-batch is applied twice in {len(steps)} steps"
+            yield right(Observed.NEVER_CLEARED, figures, steps[-1].step.event)
         return
-    cleared = [m for m in found.story.of("clear", "gone") if m.held[0]]
+    cleared = [m for m in found.history.of("clear", "gone") if m.factors[0]]
     last = again[-1]
-    old, new = len(last.step.again), len(last.step.waiting)
+    old, new, all_ = len(last.step.again), len(last.step.waiting), len(last.backwards)
     kind = Observed.STEPPED_EACH_TIME if cleared else Observed.NEVER_CLEARED
     what = (
         "the optimizer steps before the window is complete and does not clear"
@@ -53,9 +50,9 @@ def _again(found: Windows) -> Iterator[Answer]:
         else "gradients are never cleared"
     )
     yield Answer(
-        kind, True, "", (spot(last.step.event), *(spot(found.backward(n)) for n in last.own)),
+        kind, True, "", (spot(last.step.event), *(spot(found.backward(n)) for n in last.backwards)),
         message=f"{what}: the step applies {new} new micro-batches and {old} that earlier steps applied",
-        applied=f"step at line {last.step.event['line']} applies {len(last.own)} micro-batches, {old} of them again",
+        applied=f"step at line {last.step.event['line']} applies {all_} micro-batches, {old} of them again",
         expected=f"the window has {new}; seen in {len(again)} of {len(steps)} steps, {control(found)}",
         window=timeline(found, last),
     )  # fmt: skip
@@ -65,19 +62,19 @@ def _lost(found: Windows) -> Iterator[Answer]:
     """Micro-batches that are cleared before any step has applied them."""
     wiped = [
         (at, moment)
-        for at, moment in enumerate(found.story.moments)
-        if moment.kind in ("clear", "gone") and moment.known and _mine(found, moment)
+        for at, moment in enumerate(found.history.moments)
+        if moment.kind in ("clear", "gone") and moment.known and _pending(found, moment)
     ]
-    steps = len(found.story.steps)
+    steps = len(found.history.steps)
     if not wiped:
         if steps > 1:
-            events = [m.event for m in found.story.of("clear")][:3]
+            events = [m.event for m in found.history.of("clear")][:3]
             figures = f"no micro-batch is cleared before a step in {steps} windows"
             places = [found.windows[-1].step.event, *events]
             yield right(Observed.CLEARED_INSIDE, figures, *places)
             yield right(Observed.CLEARED_BEFORE_STEP, figures, *places)
         return
-    idle = [m for m in found.story.steps if not m.applied]
+    idle = [m for m in found.history.steps if not m.applied]
     if steps and len(idle) > steps // 2:
         moment = wiped[-1][1]
         yield _loss(
@@ -85,17 +82,17 @@ def _lost(found: Windows) -> Iterator[Answer]:
             f"gradients are cleared before the step: {len(idle)} of {steps} steps apply nothing",
         )  # fmt: skip
         return
-    at_end = [(at, m) for at, m in wiped if _after_epoch(found.story.moments, at)]
+    at_end = [(at, m) for at, m in wiped if _after_epoch(found.history.moments, at)]
     inside = [m for at, m in wiped if (at, m) not in at_end]
     if inside and 2 * len(inside) >= steps:
-        lost = len(_mine(found, inside[-1]))
+        lost = len(_pending(found, inside[-1]))
         yield _loss(
             found, Observed.CLEARED_INSIDE, inside[-1],
             f"gradients are cleared inside the window: {_count(lost)} lost",
         )  # fmt: skip
     elif wiped:
         moment = at_end[-1][1] if at_end else wiped[-1][1]
-        lost = len(_mine(found, moment))
+        lost = len(_pending(found, moment))
         yield _loss(
             found, Observed.LEFT_OVER, moment,
             f"the last window of an epoch is never applied: {_count(lost)} lost",
@@ -120,13 +117,13 @@ def _after_epoch(moments: Sequence[Moment], at: int) -> bool:
 def _loss(
     found: Windows, kind: Observed, moment: Moment, message: str, confidence: str = "certain"
 ) -> Answer:
-    lost = _mine(found, moment)
+    lost = _pending(found, moment)
     events = [found.backward(n) for n in lost]
-    window: Told = tuple(
+    window: Annotations = tuple(
         (spot(event), f"micro-batch {at}: backward adds g{at}")
         for at, event in enumerate(events, 1)
     )
-    again = [m.event["line"] for m in found.story.steps]
+    again = [m.event["line"] for m in found.history.steps]
     return Answer(
         kind, True, "", (spot(moment.event), *map(spot, events)), message=message,
         applied=f"{_count(len(lost))} cleared before any of {len(again)} steps applies them",
@@ -136,15 +133,15 @@ def _loss(
 
 
 def _crossing(found: Windows) -> Iterator[Answer]:
-    """Windows that hold the rest of one epoch and the beginning of the next."""
-    epochs = found.story.of("epoch")
+    """Windows that contain the rest of one epoch and the beginning of the next."""
+    epochs = found.history.of("epoch")
     leaks = [w for w in found.windows if w.crosses and w.known and w.size > found.usual]
     if leaks:
         window = leaks[0]
         rest = window.size - found.usual
         yield Answer(
             Observed.LEFT_OVER, True, "",
-            (spot(window.step.event), *(spot(found.backward(n)) for n in window.own)),
+            (spot(window.step.event), *(spot(found.backward(n)) for n in window.backwards)),
             message=(
                 f"the last {rest} micro-batches of an epoch are applied in the next one's first window, "
                 f"which has {window.size} instead of {found.usual}"
@@ -157,7 +154,7 @@ def _crossing(found: Windows) -> Iterator[Answer]:
         epochs
         and found.windows
         and not any(w.crosses for w in found.windows)
-        and not any(_mine(found, m) for m in epochs)
+        and not any(_pending(found, m) for m in epochs)
     ):
         ends = "1 end" if len(epochs) == 1 else f"{len(epochs)} ends"
         figures = f"nothing was left over at {ends} of an epoch"
@@ -180,7 +177,8 @@ def _sizes(found: Windows) -> Iterator[Answer]:
         and not is_near(first.total, 1)
     ):
         yield Answer(
-            Observed.OFF_BY_ONE, True, "", (spot(first.step.event), *(spot(found.backward(n)) for n in first.own)),
+            Observed.OFF_BY_ONE, True, "",
+            (spot(first.step.event), *(spot(found.backward(n)) for n in first.backwards)),
             message=f"the first window has {first.size} micro-batches, the others have {usual}",
             applied=f"step at line {first.step.event['line']} applies {first.size} micro-batches"
             + (f" with weights of {number(first.total)} in all" if first.shares else ""),
@@ -188,20 +186,15 @@ def _sizes(found: Windows) -> Iterator[Answer]:
             window=timeline(found, first),
         )  # fmt: skip
     elif len(set(sizes)) == 1:
-        yield right(
-            Observed.OFF_BY_ONE,
-            f"all {len(sizes)} windows have {usual} micro-batches",
-            first.step.event,
-        )
-        if found.story.of("epoch"):
-            yield right(
-                Observed.PARTIAL_DIVIDED, f"no window is partial, of {len(sizes)}", first.step.event
-            )
+        event, figures = first.step.event, f"all {len(sizes)} windows have {usual} micro-batches"
+        yield right(Observed.OFF_BY_ONE, figures, event)
+        if found.history.of("epoch"):
+            yield right(Observed.PARTIAL_DIVIDED, f"no window is partial, of {len(sizes)}", event)
     for window in found.windows:
         if _is_partial(found, window) and is_near(window.total, found.total * window.size / usual):
             yield Answer(
                 Observed.PARTIAL_DIVIDED, True, "",
-                (spot(window.step.event), *(spot(found.backward(n)) for n in window.own)),
+                (spot(window.step.event), *(spot(found.backward(n)) for n in window.backwards)),
                 message=f"the partial window of {window.size} micro-batches is divided by {usual}",
                 applied=f"step at line {window.step.event['line']} applies weights of {number(window.total)} in all",
                 expected=f"a whole window applies {number(found.total)}, {control(found)}",
@@ -212,7 +205,7 @@ def _sizes(found: Windows) -> Iterator[Answer]:
 
 def _is_last(found: Windows, window: Window) -> bool:
     """Whether an epoch begins between a window's step and the next backward, or the record ends there."""
-    moments = found.story.moments
+    moments = found.history.moments
     at = next(i for i, moment in enumerate(moments) if moment is window.step)
     for moment in moments[at + 1 :]:
         if moment.kind == "backward":
@@ -227,13 +220,13 @@ def _is_partial(found: Windows, window: Window) -> bool:
     return bool(whole and 0 < window.size < found.usual and _is_last(found, window))
 
 
-def _each_time(found: Windows) -> Iterator[Answer]:
+def _stepped_each_time(found: Windows) -> Iterator[Answer]:
     """Steps after each micro-batch of a loss that is divided for a window."""
     weighed = found.weighed
     if found.usual != 1 or not weighed or len(weighed) < 2:
         return
     window = weighed[-1]
-    event = found.backward(window.own[-1])
+    event = found.backward(window.backwards[-1])
     known = int(event.get("accelerate", 0))
     if known > 1 and is_near(found.total, 1 / known):
         through = "accelerate" in window.step.event["through"]
@@ -247,7 +240,7 @@ def _each_time(found: Windows) -> Iterator[Answer]:
             for op, value in share.loss.get("factors", ())
             if op == "/" and value is not None and value == int(value) and 1 < value < 64
         }
-        single = all(len(found.backward(n)["losses"]) == 1 for w in weighed for n in w.own)
+        single = all(len(found.backward(n)["losses"]) == 1 for w in weighed for n in w.backwards)
         divisor = next((d for d in divisors if is_near(found.total, 1 / d)), 0)
         if not divisor or not single or known > 1:
             return
@@ -261,11 +254,11 @@ def _each_time(found: Windows) -> Iterator[Answer]:
     )  # fmt: skip
 
 
-def _never(found: Windows) -> Iterator[Answer]:
-    """Gradients that no step ever applies."""
-    backwards = found.story.of("backward")
-    # A network whose gradients are by-products has no optimizer that steps elsewhere.
-    if found.story.steps or len(backwards) < 4 or found.first.ended != "ended":
+def _never_stepped(found: Windows) -> Iterator[Answer]:
+    """Gradients that no step applies."""
+    backwards = found.history.of("backward")
+    # A network whose gradients are by-products has no optimizer.
+    if found.history.steps or len(backwards) < 4 or found.first.ended != "ended":
         return
     event = backwards[-1].event
     yield Answer(

@@ -1,4 +1,4 @@
-"""Does what belongs to an update happen once per update: schedules, averages; and is nothing held longer?"""
+"""Checks that schedules and averages move once per update, and that no graphs are retained."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from accumlint.runtime.windows import Windows
 
 
 def answers(found: Windows) -> Iterator[Answer]:
-    """How often schedules and averages move, and which graphs stay."""
+    """The answers about schedules, averages and retained graphs."""
     if found.usual > 1:
         yield from _schedules(found)
         yield from _averages(found)
@@ -32,8 +32,8 @@ def _between(found: Windows, kind: str) -> list[list[Event]]:
     for event in found.first.events:
         if event["kind"] == kind:
             current.append(event)
-        elif event["kind"] == "step" and event["optimizer"] == found.story.optimizer:
-            # What comes behind a step belongs to it as long as no backward follows.
+        elif event["kind"] == "step" and event["optimizer"] == found.history.optimizer:
+            # Events behind a step belong to it until the next backward.
             whole = id(event) in steps
         elif event["kind"] == "backward" and whole:
             groups.append(current)
@@ -43,7 +43,7 @@ def _between(found: Windows, kind: str) -> list[list[Event]]:
 
 def _schedules(found: Windows) -> Iterator[Answer]:
     groups = [
-        [e for e in group if e.get("optimizer") == found.story.optimizer]
+        [e for e in group if e.get("optimizer") == found.history.optimizer]
         for group in _between(found, "schedule")
     ]
     counts = Counter(len(group) for group in groups if group)
@@ -53,9 +53,8 @@ def _schedules(found: Windows) -> Iterator[Answer]:
     event = next(group[-1] for group in groups if group)
     prepared = "accelerate" in event["through"] and usual == found.world
     if usual == 1 or prepared:
-        yield right(
-            Observed.SCHEDULED_EACH_TIME, f"the schedule moves {usual} times per update", event
-        )
+        figures = f"the schedule moves {usual} times per update"
+        yield right(Observed.SCHEDULED_EACH_TIME, figures, event)
     if usual != found.usual or prepared or _counts_microbatches(found, event):
         return
     yield Answer(
@@ -68,11 +67,11 @@ def _schedules(found: Windows) -> Iterator[Answer]:
 
 
 def _backwards(found: Windows) -> Iterator[Spot]:
-    return (spot(found.backward(n)) for n in found.steady[-1].own)
+    return (spot(found.backward(n)) for n in found.steady[-1].backwards)
 
 
 def _counts_microbatches(found: Windows, event: Event) -> bool:
-    """Whether the length of a schedule is a number of epochs in micro-batches."""
+    """Whether the length of a schedule is a multiple of an epoch's micro-batches."""
     lengths = {int(e["length"]) for e in found.first.of("epoch") if e["length"]}
     return any(event["length"] and event["length"] % length == 0 for length in lengths)
 
@@ -98,18 +97,15 @@ def _averages(found: Windows) -> Iterator[Answer]:
 
 
 def _graphs(found: Windows) -> Iterator[Answer]:
-    """Graphs of micro-batches that are held from window to window."""
-    steps = [m.event for m in found.story.steps]
-    held = [int(event.get("held", 0)) for event in steps]
-    growth = [after - before for before, after in pairwise(held)]
+    """Graphs of micro-batches that are retained from window to window."""
+    steps = [m.event for m in found.history.steps]
+    counts = [int(event.get("held", 0)) for event in steps]
+    growth = [after - before for before, after in pairwise(counts)]
     least = max(found.usual - 1, 1)
-    if len(growth) < 3 or sum(g >= least for g in growth) < 3 or held[-1] < 3 * least:
+    if len(growth) < 3 or sum(g >= least for g in growth) < 3 or counts[-1] < 3 * least:
         if len(growth) >= 3 and max(growth) <= 0:
-            yield right(
-                Observed.TOTAL_ATTACHED,
-                f"no graph is held from window to window in {len(steps)} steps",
-                steps[-1],
-            )
+            figures = f"no graph is held from window to window in {len(steps)} steps"
+            yield right(Observed.TOTAL_ATTACHED, figures, steps[-1])
         return
     names = Counter((t["file"], t["name"], t["first"]) for e in steps for t in e.get("totals", ()))
     named = names.most_common(1)[0][0] if names else None
@@ -117,14 +113,14 @@ def _graphs(found: Windows) -> Iterator[Answer]:
     what = f"`{named[1]}`" if named else "a variable"
     yield Answer(
         Observed.TOTAL_ATTACHED, True, "", (place, spot(steps[-1])),
-        message=f"{what} holds the graph of every micro-batch: {held[-1]} after {len(held)} updates",
-        applied=f"graphs held at each step: {', '.join(map(str, held[:8]))}",
+        message=f"{what} holds the graph of every micro-batch: {counts[-1]} after {len(counts)} updates",
+        applied=f"graphs held at each step: {', '.join(map(str, counts[:8]))}",
         expected="0 from earlier windows, control: the same count falls when a graph is freed",
     )  # fmt: skip
 
 
 def _line_of(file: str, name: str, first: int) -> Spot:
-    """Where a variable is added to, else where its function begins."""
+    """The line that adds to a variable, else the first line of its function."""
     written = re.compile(
         rf"(?<![\w.]){re.escape(name)}\s*(\+=|=[^=].*\b{re.escape(name)}\b|\.append\()"
     )

@@ -1,4 +1,4 @@
-"""Are gradients unscaled, clipped and applied in the right order, once per window?"""
+"""Checks that gradients are unscaled, clipped and applied in the right order, once per window."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from accumlint.common.observed import Observed
 from accumlint.runtime import vectors
 from accumlint.runtime.answers import Answer, number, right
 from accumlint.runtime.ledger import Moment
-from accumlint.runtime.records import Event, Record, spot
+from accumlint.runtime.records import Record, spot
 from accumlint.runtime.windows import Windows
 
 
 def answers(found: Windows) -> Iterator[Answer]:
-    """What was clipped and unscaled when, and how an optimizer's steps were made."""
+    """The answers about clipping, unscaling and scaled steps of an optimizer."""
     early = list(_unscales(found))
     yield from early
     mixed = any(answer.wrong for answer in early)
@@ -38,7 +38,9 @@ def unheard(record: Record) -> Iterator[Answer]:
                     expected="scaler.update() before the next backward, control: the gradients themselves",
                 )  # fmt: skip
                 return
-            if event.get("scaled") and not all(map(_is_finite, event["gradients"].values())):
+            if event.get("scaled") and not all(
+                vectors.is_finite(g.get("after") or []) for g in event["gradients"].values()
+            ):
                 overflown = event
         elif kind in ("scaler step", "scaler update"):
             overflown = cleared = None
@@ -46,12 +48,8 @@ def unheard(record: Record) -> Iterator[Answer]:
             cleared = event
 
 
-def _is_finite(told: Event) -> bool:
-    return vectors.is_finite(told.get("after") or [])
-
-
 def raised(record: Record) -> Iterator[Answer]:
-    """What the GradScaler itself complained of."""
+    """Exceptions that the GradScaler raised."""
     for event in record.events:
         message = event.get("raised", "")
         if not event["kind"].startswith("scaler ") or not message:
@@ -78,7 +76,7 @@ def _of_message(message: str) -> Observed | None:
 
 def _more_comes(found: Windows, at: int) -> bool:
     """Whether a backward follows a moment in the same window."""
-    for moment in found.story.moments[at + 1 :]:
+    for moment in found.history.moments[at + 1 :]:
         if moment.kind == "backward":
             return moment.event["key"] == found.main_key
         if moment.kind in ("step", "skip", "clear", "gone", "scaler step"):
@@ -89,7 +87,7 @@ def _more_comes(found: Windows, at: int) -> bool:
 def _clips(found: Windows) -> Iterator[Answer]:
     clips = [
         (at, m)
-        for at, m in enumerate(found.story.moments)
+        for at, m in enumerate(found.history.moments)
         if m.kind == "clip" and math.isfinite(m.event["limit"])
     ]
     if not clips:
@@ -103,7 +101,7 @@ def _clips(found: Windows) -> Iterator[Answer]:
         if moment.scaled and moment.waiting:
             yield Answer(
                 Observed.CLIPPED_SCALED, True, "", where,
-                message=f"gradients are clipped while they carry the scale of {number(_scale(found, event))}",
+                message=f"gradients are clipped while they carry the scale of {number(_scale(found))}",
                 applied=f"clip at line {event['line']} multiplies by {moment.ratio:.3g} what is scaled",
                 expected=f"clipping after unscale_; {acted}, {control}",
             )  # fmt: skip
@@ -119,7 +117,7 @@ def _clips(found: Windows) -> Iterator[Answer]:
             confidence="certain" if acts else "likely",
         )  # fmt: skip
         return
-    late = [m for _, m in clips if not m.waiting and (m.again or not m.held[0]) and m.known]
+    late = [m for _, m in clips if not m.waiting and (m.again or not m.factors[0]) and m.known]
     if 2 * len(late) > len(clips):
         event = late[-1].event
         yield Answer(
@@ -138,12 +136,12 @@ def _window(found: Windows, moment: Moment) -> Iterator[tuple[str, int]]:
     return (spot(found.first.backwards[n]) for _, n in moment.waiting or moment.again)
 
 
-def _scale(found: Windows, _: Event) -> float:
+def _scale(found: Windows) -> float:
     return float(next((e["scaled"] for e in found.first.of("backward") if e.get("scaled")), 1.0))
 
 
 def _unscales(found: Windows) -> Iterator[Answer]:
-    unscales = [(at, m) for at, m in enumerate(found.story.moments) if m.kind == "unscale"]
+    unscales = [(at, m) for at, m in enumerate(found.history.moments) if m.kind == "unscale"]
     early = [m for at, m in unscales if _more_comes(found, at)]
     if early:
         event = early[-1].event
@@ -154,17 +152,14 @@ def _unscales(found: Windows) -> Iterator[Answer]:
             expected="one unscale_ after the last backward, control: `.grad` was measured before and after",
         )  # fmt: skip
     elif unscales:
-        yield right(
-            Observed.UNSCALED_EARLY,
-            f"{len(unscales)} times unscaled, each a whole window",
-            unscales[-1][1].event,
-        )
+        figures = f"{len(unscales)} times unscaled, each a whole window"
+        yield right(Observed.UNSCALED_EARLY, figures, unscales[-1][1].event)
 
 
 def _updates(found: Windows) -> Iterator[Answer]:
     """Updates of the scale: one after each step, none within a window."""
     stepped, open_ = True, False
-    steps = [m for m in found.story.moments if m.kind in ("update", "scaler step")]
+    steps = [m for m in found.history.moments if m.kind in ("update", "scaler step")]
     updates = sum(m.kind == "update" for m in steps)
     for moment in steps:
         event = moment.event
@@ -180,12 +175,14 @@ def _updates(found: Windows) -> Iterator[Answer]:
             continue
         open_ = False
         changed = event.get("then") not in (None, event["scale"])
-        mine = [n for _, n in moment.waiting if found.first.backwards[n]["key"] == found.main_key]
-        if mine and (changed or not stepped):
+        waiting = [
+            n for _, n in moment.waiting if found.first.backwards[n]["key"] == found.main_key
+        ]
+        if waiting and (changed or not stepped):
             what = f" from {number(event['scale'])} to {number(event['then'])}" if changed else ""
             yield Answer(
                 Observed.UPDATE_MISPLACED, True, "", (spot(event), *_window(found, moment)),
-                message=f"the scale is updated{what} while {len(mine)} micro-batches wait for their step",
+                message=f"the scale is updated{what} while {len(waiting)} micro-batches wait for their step",
                 applied=f"update at line {event['line']}",
                 expected="one update after each step, control: both were seen",
             )  # fmt: skip
@@ -197,13 +194,13 @@ def _updates(found: Windows) -> Iterator[Answer]:
 
 
 def _unguarded(found: Windows) -> Iterator[Answer]:
-    scaled = [m for m in found.story.steps if any(_is_scaled(found, n) for _, n in m.waiting)]
+    scaled = [m for m in found.history.steps if any(_is_scaled(found, n) for _, n in m.waiting)]
     bare = [m for m in scaled if not m.guarded]
     if bare:
         moment = bare[-1]
         still = moment.scaled
         what = (
-            f"gradients are applied with the scale of {number(_scale(found, moment.event))} on them"
+            f"gradients are applied with the scale of {number(_scale(found))} on them"
             if still
             else "the optimizer steps past the scaler, which cannot leave out a step that overflows"
         )
@@ -213,9 +210,8 @@ def _unguarded(found: Windows) -> Iterator[Answer]:
             expected="scaler.step(optimizer), control: the backward of the same window is scaled",
         )  # fmt: skip
     elif scaled:
-        yield right(
-            Observed.STEPPED_SCALED, f"{len(scaled)} steps, all by the scaler", scaled[-1].event
-        )
+        figures = f"{len(scaled)} steps, all by the scaler"
+        yield right(Observed.STEPPED_SCALED, figures, scaled[-1].event)
 
 
 def _is_scaled(found: Windows, number_: int) -> bool:
@@ -224,7 +220,7 @@ def _is_scaled(found: Windows, number_: int) -> bool:
 
 
 def _kept(found: Windows) -> Iterator[Answer]:
-    moments: Sequence[Moment] = found.story.moments
+    moments: Sequence[Moment] = found.history.moments
     skipped: Moment | None = None
     for moment in moments:
         if moment.kind == "skip":
