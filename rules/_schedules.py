@@ -390,8 +390,12 @@ def _by_steps(program: Program, node: Node) -> bool:
 def _length_of(program: Program, node: Node) -> Expr | None:
     """The loader of `len(loader)`; None for anything else."""
     match node:
-        case Call(func=Name(id="len"), args=[Argument(value=Attr() | Name() as of, star=""), *_]):
-            name = of.name if isinstance(of, Attr) else of.id
+        case Call(
+            func=Name(id="len"),
+            args=[Argument(value=Attr() | Name() | Item(base=Attr() | Name()) as of, star=""), *_],
+        ):
+            named = of.base if isinstance(of, Item) else of
+            name = dotted(named).rpartition(".")[2]
         case _:
             return None
     low = name.lower()

@@ -95,6 +95,7 @@ class EmaEveryMicrobatch(Rule):
     observed = Observed.AVERAGED_EACH_TIME
     claim = Claim.SCHEDULE
     symptom = Symptom.AVERAGES
+    of_losses = True
     fix = Applicability.UNSAFE
 
     def check(self, trace: Trace) -> Iterator[Finding]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from accumlint.rule import Confidence, Finding, Rule, Severity
-from accumlint.tracing.trace import Backward, Forward, Run, Trace, Window
+from accumlint.tracing.trace import Backward, EpochEnd, Forward, Run, Trace, Window
 
 from ._weights import mean
 
@@ -104,6 +104,8 @@ def all_agree(trace: Trace, backward: Backward) -> bool:
     for run in trace.runs:
         through = {b.microbatch for b in run.of(Backward) if b.node is backward.node}
         forwards = {f.microbatch for f in run.of(Forward)}
-        if not through or len(forwards) < len(through) * run.steps:
+        # What counts from 0 goes backward with an epoch's first micro-batch as well.
+        firsts = len(run.of(EpochEnd))
+        if len(through) <= firsts or len(forwards) < (len(through) - firsts) * run.steps:
             return False
     return True

@@ -273,7 +273,7 @@ def is_averaging(receiver: str, called: str) -> bool:
 
 
 _NORM = re.compile(
-    r"^_?(get|compute|calc\w*|total|global|model|check|measure)?_?(total_|global_)?grad(ient)?s?_?(l2_?)?norms?$"
+    r"^_?(get|compute|calc\w*|total|global|model|check|measure|log)?_?(total_|global_)?grad(ient)?s?_?(l2_?)?norms?_?$"
 )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
@@ -370,8 +370,10 @@ class Expressions:
                     # Each of `model.named_parameters()` is a name and a parameter.
                     item = (Unknown(f"{item.text}[0]"), item)
                 self.machine.bind(target, item, node)
-                if all(
-                    self.machine.guards.known_truth(self.eval(test)) is not False for test in tests
+                if not any(
+                    self.machine.guards.known_truth(self.eval(part)) is False
+                    for test in tests
+                    for part in _conjuncts(test)
                 ):
                     self._clause(node, position + 1, found)
         finally:
@@ -433,3 +435,12 @@ def _leaves_the_last_out(iterable: p.Expr) -> bool:
             return p.dotted(of.func) == "len"
         case _:
             return False
+
+
+def _conjuncts(test: p.Expr) -> Iterator[p.Expr]:
+    """The parts of a test that all have to hold."""
+    if isinstance(test, p.Bool) and test.op == "and":
+        yield from _conjuncts(test.left)
+        yield from _conjuncts(test.right)
+    else:
+        yield test
