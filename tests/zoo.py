@@ -24,7 +24,10 @@ def main() -> None:
     # What every script would import with its first step.
     import_module("torch._dynamo")
     import_module("accelerate")
-    for script, folder, ranks in json.load(sys.stdin):
+    order = json.load(sys.stdin)
+    if any(Path(script).parent.name in ("lightning", "fabric") for script, *_ in order):
+        import_module("lightning")
+    for script, folder, ranks in order:
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             port = free.getsockname()[1]
