@@ -162,6 +162,10 @@ def train(model, loader, optimizer, accumulation_steps):
 """
 
 
+# A loss is the same in each update.
+FEW = Wish(updates=2)
+
+
 def question(text: str, folder: Path) -> Plan:
     """Whether a loop divides its loss by its window, put to it whatever `check` finds."""
     rule = next(packs.rule(entry) for entry in packs.catalogue() if entry.code == "ACC102")
@@ -170,7 +174,7 @@ def question(text: str, folder: Path) -> Plan:
     assert isinstance(examined, Examined)
     mark = Mark(Place(1, 1, 1, 1), "")
     report = Report(target.shown, target.file, rule.code, rule.name, "", "", "", mark)
-    return again(Plan(report, rule, rule.ranks, None), examined, Wish())
+    return again(Plan(report, rule, rule.ranks, None), examined, FEW)
 
 
 def asking(text: str) -> Plan:
@@ -181,7 +185,7 @@ def asking(text: str) -> Plan:
     assert isinstance(examined, Examined)
     paths = (trace for traces in examined.exploration.traces for trace in traces)
     trained = next(p for p in paths if p.main.of(Backward) and not p.exceptional)
-    return of_path(rule, trained, examined, target, Wish())
+    return of_path(rule, trained, examined, target, FEW)
 
 
 def loop(loss: str, divided: bool, steps: str = "4") -> str:
@@ -189,6 +193,7 @@ def loop(loss: str, divided: bool, steps: str = "4") -> str:
 
 
 # Windows of a number that is written and of one that is given, for every other loss each; CI asks for both of all.
+@pytest.mark.long
 @pytest.mark.parametrize(
     "every", [2, pytest.param(1, marks=pytest.mark.whole)], ids=["every other", "all"]
 )
@@ -212,6 +217,7 @@ def test_confirm_measures_each_loss_and_confirms_no_right_one(every: int) -> Non
             assert found == pytest.approx(factor, rel=1e-6), loss
 
 
+@pytest.mark.long
 def test_confirm_tells_right_scripts_from_wrong_ones() -> None:
     """With the factor that is known from how the two differ."""
     asked = [(name, right) for name in loops.SCRIPTS for right in (False, True)]

@@ -164,6 +164,7 @@ def left_running(folder: Path) -> list[str]:
 
 
 @pytest.mark.torch
+@pytest.mark.long
 @pytest.mark.parametrize("machine", DIFFERENT)
 def test_the_zoo(folder: Path, machine: str) -> None:
     pytest.importorskip("torch")
