@@ -132,6 +132,7 @@ def test_acts_of_a_process_alone(tmp_path: Path) -> None:
     leaves_nothing(tmp_path, before)
 
 
+@pytest.mark.long
 def test_acts_of_one_rank_of_two_and_what_stands_beside_them(tmp_path: Path) -> None:
     files = [str(project(tmp_path, act)) for act in TOGETHER]
     files.append(str(Path(files[0]).with_name("train_with_revision.py")))
@@ -156,9 +157,9 @@ def test_acts_of_one_rank_of_two_and_what_stands_beside_them(tmp_path: Path) -> 
 def test_a_loop_without_end(tmp_path: Path) -> None:
     file = project(tmp_path, "loops_for_ever")
     before = everything(tmp_path)
-    ran = command(tmp_path, str(file), "--timeout", "8")
+    ran = command(tmp_path, str(file), "--timeout", "4")
     found = verdicts(ran)["loops_for_ever"]
-    assert found["reason"] == "the loop did not end within 8 s at line 13"
+    assert found["reason"] == "the loop did not end within 4 s at line 13"
     assert found["advice"].startswith("`--timeout` gives it more time; ")
     assert (found["verdict"], ran.returncode) == ("undecided", 4)
     leaves_nothing(tmp_path, before)

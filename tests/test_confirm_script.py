@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers import ROOT
+from conftest import Run
+from helpers import ROOT, Ran
 
 pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
@@ -68,22 +67,27 @@ MISUSES = {
 }
 
 
-def ran(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "accumlint", "confirm", "--isolated", *arguments],
-        cwd=folder,
-        # Threads that wait for each other make a busy machine slower.
-        env={**os.environ, "COLUMNS": "100", "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+Confirm = Callable[..., Ran]
 
 
-def verdicts(done: subprocess.CompletedProcess[str]) -> dict[str, dict[str, Any]]:
+@pytest.fixture
+def confirm(run: Run, monkeypatch: pytest.MonkeyPatch) -> Confirm:
+    """The command in a folder; the scripts that it runs have processes of their own."""
+    # Threads that wait for each other make a busy machine slower.
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    monkeypatch.setenv("COLUMNS", "100")
+
+    def confirm(folder: Path, *arguments: str) -> Ran:
+        monkeypatch.chdir(folder)
+        return run("confirm", "--isolated", *arguments)
+
+    return confirm
+
+
+def verdicts(done: Ran) -> dict[str, dict[str, Any]]:
     """What was found, by code."""
-    assert done.stdout, done.stderr
-    return {one["code"]: one for one in json.loads(done.stdout)}
+    assert done.out, done.err
+    return {one["code"]: one for one in json.loads(done.out)}
 
 
 @pytest.fixture
@@ -93,28 +97,28 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("typed", VERDICTS)
-def test_a_script_decides_its_findings(typed: str, folder: Path) -> None:
-    done = ran(folder, "--output-format", "json", "--run", "--", *typed.split())
+def test_a_script_decides_its_findings(typed: str, folder: Path, confirm: Confirm) -> None:
+    done = confirm(folder, "--output-format", "json", "--run", "--", *typed.split())
     found = verdicts(done)
     assert {code: one["verdict"] for code, one in found.items()} == VERDICTS[typed]
-    assert done.returncode == 1
-    assert "as it is and without a sandbox" in done.stderr
+    assert done.code == 1
+    assert "as it is and without a sandbox" in done.err
     assert all(one["reason"] for one in found.values())
 
 
 @pytest.mark.parametrize("package", FRAMEWORKS)
-def test_frameworks_run_as_they_are(package: str, tmp_path: Path) -> None:
+def test_frameworks_run_as_they_are(package: str, tmp_path: Path, confirm: Confirm) -> None:
     pytest.importorskip(package)
     script, ranks, told = FRAMEWORKS[package]
     shutil.copy(script, tmp_path / "train.py")
     asked = ("--output-format", "json", "--nproc-per-node", str(ranks), "--run", "--", "train.py")
-    found = verdicts(ran(tmp_path, *asked))
+    found = verdicts(confirm(tmp_path, *asked))
     assert {code: one["verdict"] for code, one in found.items()} == told
 
 
-def test_what_no_run_tells_is_not_asked_of_one(folder: Path) -> None:
+def test_what_no_run_tells_is_not_asked_of_one(folder: Path, confirm: Confirm) -> None:
     (folder / "shown.py").write_text(SHOWN)
-    one = verdicts(ran(folder, "--output-format", "json", "--run", "--", "shown.py"))["ACC702"]
+    one = verdicts(confirm(folder, "--output-format", "json", "--run", "--", "shown.py"))["ACC702"]
     assert (one["verdict"], one["reason"]) == (
         "undecided",
         "no run tells what a figure that is shown is meant to be",
@@ -122,26 +126,26 @@ def test_what_no_run_tells_is_not_asked_of_one(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_a_script_that_does_not_come_to_train(way: str, folder: Path) -> None:
-    done = ran(folder, "--output-format", "json", "--run", "--", "ends.py", way)
+def test_a_script_that_does_not_come_to_train(way: str, folder: Path, confirm: Confirm) -> None:
+    done = confirm(folder, "--output-format", "json", "--run", "--", "ends.py", way)
     one = verdicts(done)["ACC102"]
-    assert (one["verdict"], one["reason"], done.returncode) == ("undecided", WAYS[way], 4)
+    assert (one["verdict"], one["reason"], done.code) == ("undecided", WAYS[way], 4)
 
 
-def test_a_line_is_asked_about_alone(folder: Path) -> None:
-    done = ran(folder, "train.py:40", "--run", "--", "train.py", "--sentences", "44")
-    assert "ACC101 mean-loss-not-normalised-by-tokens  confirmed" in done.stdout
-    assert done.stdout.endswith("1 confirmed\n")
+def test_a_line_is_asked_about_alone(folder: Path, confirm: Confirm) -> None:
+    done = confirm(folder, "train.py:40", "--run", "--", "train.py", "--sentences", "44")
+    assert "ACC101 mean-loss-not-normalised-by-tokens  confirmed" in done.out
+    assert done.out.endswith("1 confirmed\n")
 
 
-def test_a_script_without_a_finding_is_not_run(folder: Path) -> None:
-    done = ran(folder, "--run", "--", "mended.py", "--sentences", "44")
-    assert (done.returncode, done.stdout) == (0, "")
-    assert done.stderr == "accumlint: no finding there, so nothing was run\n"
+def test_a_script_without_a_finding_is_not_run(folder: Path, confirm: Confirm) -> None:
+    done = confirm(folder, "--run", "--", "mended.py", "--sentences", "44")
+    assert (done.code, done.out) == (0, "")
+    assert done.err == "accumlint: no finding there, so nothing was run\n"
 
 
 @pytest.mark.parametrize("typed", MISUSES)
-def test_wrong_usage_is_told_in_a_line(typed: str, folder: Path) -> None:
-    done = ran(folder, *typed.split())
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == f"accumlint: {MISUSES[typed]}\n"
+def test_wrong_usage_is_told_in_a_line(typed: str, folder: Path, confirm: Confirm) -> None:
+    done = confirm(folder, *typed.split())
+    assert (done.code, done.out) == (2, "")
+    assert done.err == f"accumlint: {MISUSES[typed]}\n"

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from conftest import Run
 from helpers import ROOT
 
 pytest.importorskip("torch")
@@ -37,22 +36,57 @@ WRONG = {
 }
 
 
-def confirmed(*arguments: str) -> list[dict[str, Any]]:
-    """The confirmations of the losses that are not divided."""
-    command = [sys.executable, "-m", "accumlint", "confirm", "--isolated", "--select", "ACC102"]
-    ran = subprocess.run(
-        [*command, "--output-format", "json", *arguments], capture_output=True, check=False
-    )
-    return json.loads(ran.stdout)
+Confirmed = Callable[..., dict[str, dict[str, Any]]]
 
 
-def test_what_cannot_be_made_up_is_asked_for_by_name() -> None:
-    found = confirmed(*loops(WANTING))
-    assert {Path(one["filename"]).stem: one["verdict"] for one in found} == dict.fromkeys(
+@pytest.fixture
+def confirmed(run: Run) -> Confirmed:
+    """The confirmations of the losses that are not divided, by the names of their files."""
+
+    def confirmed(*arguments: str) -> dict[str, dict[str, Any]]:
+        options = ("--isolated", "--select", "ACC102", "--output-format", "json")
+        found = json.loads(run("confirm", *options, *arguments).out)
+        return {Path(one["filename"]).stem: one for one in found}
+
+    return confirmed
+
+
+# A package that a framework's own repository holds: what it could do without is not here.
+OWN = """\
+import importlib.util
+if importlib.util.find_spec('a_package_that_is_not_here'):
+    raise ImportError('a fake was taken for a package')
+raise ImportError('built for another Python')
+"""
+USER = """\
+from accelerate import Accelerator
+
+
+def train(model, loader, optimizer, accumulation_steps):
+    accelerator = Accelerator()
+    for step, batch in enumerate(loader):
+        loss = model(**batch).loss
+        accelerator.backward(loss)
+        if (step + 1) % accumulation_steps == 0:
+            optimizer.step()
+            optimizer.zero_grad()
+"""
+
+
+def test_what_cannot_be_made_up_is_asked_for_by_name(tmp_path: Path, confirmed: Confirmed) -> None:
+    (tmp_path / "accelerate").mkdir()
+    (tmp_path / "accelerate" / "__init__.py").write_text(OWN)
+    (tmp_path / "user_of_its_own_repository.py").write_text(USER)
+    found = confirmed(*loops(WANTING), "user_of_its_own_repository.py")
+    # Nothing is made up for a framework in its own repository; what keeps it from being imported is told.
+    reason = found.pop("user_of_its_own_repository")["reason"]
+    assert "not installed" not in reason
+    assert "built for another Python" in reason
+    assert {name: one["verdict"] for name, one in found.items()} == dict.fromkeys(
         WANTING, "undecided"
     )
-    for one in found:
-        _, name = WANTING[Path(one["filename"]).stem]
+    for loop, one in found.items():
+        _, name = WANTING[loop]
         assert re.search(
             rf'# (.*; )?read at line \d.*\n( *#.*\n)* *"{name}": \.\.\.,', one["setup"]
         )
@@ -60,7 +94,7 @@ def test_what_cannot_be_made_up_is_asked_for_by_name() -> None:
         compile(one["setup"], "setup.py", "exec")
 
 
-def test_what_is_given_is_used(tmp_path: Path) -> None:
+def test_what_is_given_is_used(tmp_path: Path, confirmed: Confirmed) -> None:
     # What this one gives has names that the others have as well.
     apart = "steps_on_large_batches"
     together = [loop for loop in GIVEN if loop != apart]
@@ -72,9 +106,9 @@ def test_what_is_given_is_used(tmp_path: Path) -> None:
         "    return {name: given for one in made for name, given in one.items()}\n"
     )
     found = confirmed("--setup", str(tmp_path / "objects.py"), *loops(together))
-    found += confirmed("--setup", str(LOOPS / f"{GIVEN[apart][0]}.py"), *loops([apart]))
-    assert {Path(one["filename"]).stem for one in found} == set(GIVEN)
-    for one in found:
+    found |= confirmed("--setup", str(LOOPS / f"{GIVEN[apart][0]}.py"), *loops([apart]))
+    assert found.keys() == GIVEN.keys()
+    for one in found.values():
         assert (one["verdict"], one["setup"]) == ("confirmed", None), one
         assert one["measured"]["factor"] == "K"
         assert any(told.endswith("`: as the set-up file gives it") for told in one["fakes"])
@@ -113,46 +147,11 @@ def test_what_is_left_open_is_made_up(tmp_path: Path) -> None:
     assert load_setup(str(tmp_path / "objects.py"), data, 1, cpu) == {"args.rows": 3}
 
 
-def test_what_is_given_and_does_not_fit_is_told(tmp_path: Path) -> None:
-    (tmp_path / "objects.py").write_text(
-        "def setup(rank, world, device): return {'rank_loss': lambda scores: scores.mean()}"
-    )
-    (found,) = confirmed("--setup", str(tmp_path / "objects.py"), str(LOOPS / "train.py"))
-    assert found["verdict"] == "undecided"
-    assert found["setup"] is None
-    assert "takes 1 positional argument but 2 were given" in found["reason"]
-    assert "what the set-up file gives as `rank_loss` does not support" in found["advice"]
-
-
-def test_a_framework_s_own_repository_has_the_framework(tmp_path: Path) -> None:
-    """What it could do without and is not here is not made up for it; what keeps it from being imported is told."""
-    own = tmp_path / "accelerate"
-    own.mkdir()
-    (own / "__init__.py").write_text(
-        "import importlib.util\n"
-        "if importlib.util.find_spec('a_package_that_is_not_here'):\n"
-        "    raise ImportError('a fake was taken for a package')\n"
-        "raise ImportError('built for another Python')\n"
-    )
-    (tmp_path / "train.py").write_text(
-        "from accelerate import Accelerator\n\n\n"
-        "def train(model, loader, optimizer, accumulation_steps):\n"
-        "    accelerator = Accelerator()\n"
-        "    for step, batch in enumerate(loader):\n"
-        "        loss = model(**batch).loss\n"
-        "        accelerator.backward(loss)\n"
-        "        if (step + 1) % accumulation_steps == 0:\n"
-        "            optimizer.step()\n"
-        "            optimizer.zero_grad()\n"
-    )
-    (found,) = confirmed(str(tmp_path / "train.py"))
-    assert "not installed" not in found["reason"]
-    assert "built for another Python" in found["reason"]
-
-
-def test_what_is_wrong_with_a_set_up_file_is_the_reason(tmp_path: Path) -> None:
+def test_what_is_wrong_with_a_set_up_file_is_the_reason(
+    tmp_path: Path, confirmed: Confirmed
+) -> None:
     (tmp_path / "objects.py").write_text("loss = None")
-    (found,) = confirmed("--setup", str(tmp_path / "objects.py"), str(LOOPS / "train.py"))
+    found = confirmed("--setup", "objects.py", *loops(["train"]))["train"]
     assert (found["verdict"], found["reason"]) == ("undecided", WRONG["loss = None"])
 
 
@@ -198,17 +197,23 @@ def setup(rank, world, device):
     return {
         "self.train_dataset": [batch(3 + n % 3) for n in range(8)],
         "paired": paired,
+        "rank_loss": lambda scores: scores.mean(),
     }
 """
 
 
 def test_a_trainer_takes_its_micro_batches_from_what_it_is_given_to_train_on(
-    tmp_path: Path,
+    tmp_path: Path, confirmed: Confirmed
 ) -> None:
     (tmp_path / "pairs.py").write_text(TRAINER)
     (tmp_path / "objects.py").write_text(PAIRS)
-    load_setup = ("--setup", str(tmp_path / "objects.py"))
-    (found,) = confirmed("--select", "ACC601", *load_setup, str(tmp_path / "pairs.py"))
-    assert found["verdict"] == "confirmed"
-    first = found["passes"][0]["updates"][0]
+    load = ("--setup", "objects.py", "--select", "ACC102,ACC601")
+    found = confirmed(*load, "pairs.py", *loops(["train"]))
+    assert found["pairs"]["verdict"] == "confirmed"
+    first = found["pairs"]["passes"][0]["updates"][0]
     assert (first["microbatches"], first["targets"]) == ([1, 2, 3, 4], [12, 16, 20, 12])
+    # What is given there as `rank_loss` does not fit, which is told.
+    misfit = found["train"]
+    assert (misfit["verdict"], misfit["setup"]) == ("undecided", None)
+    assert "takes 1 positional argument but 2 were given" in misfit["reason"]
+    assert "what the set-up file gives as `rank_loss` does not support" in misfit["advice"]

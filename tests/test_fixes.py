@@ -1,4 +1,4 @@
-"""A fix turns the defect into what its page promises, and nothing else.
+"""A defect is found where its marker stands, and a fix turns it into what its page promises, and nothing else.
 
 `python tests/test_fixes.py` writes what the fixes make of the fixtures that have a `.fixed.py`: read it before you
 keep it.
@@ -10,7 +10,7 @@ import ast
 from pathlib import Path
 
 import pytest
-from helpers import ROOT, blocks, unmarked
+from helpers import ROOT, blocks, markers, unmarked
 
 from accumlint.config import Settings
 from accumlint.diagnostics import fixing
@@ -22,13 +22,15 @@ from accumlint.rule import Applicability
 
 FIXTURES = ROOT / "fixtures"
 BAD = sorted(f for f in FIXTURES.glob("acc*/bad_*.py") if not f.name.endswith(".fixed.py"))
+# One of each rule that fixes.
+FIXED = {f.parent: f for f in sorted(FIXTURES.glob("acc*/bad_*.fixed.py"))}.values()
 ENTRIES = packs.catalogue()
 FIXING = (Applicability.SAFE, Applicability.UNSAFE)
 
 
-def fix(source: str, code: str) -> Fixed:
+def fix(source: str, code: str, name: str = "train.py") -> Fixed:
     """What fixing the source makes of it; unsafely where the rule of this code has no safe fix."""
-    target = Target("train.py", "/train.py", Settings(Path("/"), extend_select=(code,)))
+    target = Target(name, f"/{name}", Settings(Path("/"), extend_select=(code,)))
     unsafe = packs.rule(packs.find(code)).fix is Applicability.UNSAFE
     return fixing.fix(source.encode(), target, unsafe=unsafe)
 
@@ -46,9 +48,11 @@ def name_of(file: Path) -> str:
 
 
 @pytest.mark.parametrize("file", BAD, ids=name_of)
-def test_a_bad_fixture_is_fixed_as_its_neighbour_says(file: Path) -> None:
-    source, code = unmarked(file.read_text(encoding="utf-8")), code_of(file)
-    result = fix(source, code)
+def test_the_findings_are_the_markers_and_are_fixed_as_the_neighbour_says(file: Path) -> None:
+    marked, code = file.read_text(encoding="utf-8"), code_of(file)
+    result = fix(unmarked(marked), code, f"{name_of(file)}.py")
+    assert {(r.mark.place.line, r.code) for r in result.first.reports} == markers(marked)
+    assert result.first.problems == ()
     mended = {report.code for report in result.checked.mended}
     if fixed_file(file).exists():
         after = result.after.decode()
@@ -56,11 +60,14 @@ def test_a_bad_fixture_is_fixed_as_its_neighbour_says(file: Path) -> None:
         assert code in mended
         ast.parse(after)
         shown = {c for r in result.checked.mended if r.fix for c in r.fix.shows}
-        again = fix(after, code)
-        assert {report.code for report in again.first.reports} <= shown
-        assert not again.is_changed
+        assert {report.code for report in result.checked.reports} <= shown
     else:
         assert code not in mended
+
+
+@pytest.mark.parametrize("file", FIXED, ids=name_of)
+def test_what_is_fixed_stays_as_it_is(file: Path) -> None:
+    assert not fix(file.read_text(encoding="utf-8"), code_of(file)).is_changed
 
 
 @pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry.code)

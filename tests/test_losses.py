@@ -162,6 +162,10 @@ def train(model, loader, optimizer, accumulation_steps):
 """
 
 
+# A loss is the same in each update.
+FEW = Overrides(updates=2)
+
+
 def question(text: str, folder: Path) -> Plan:
     """Whether a loop divides its loss by its window, put to it whatever `check` finds."""
     rule = next(packs.rule(entry) for entry in packs.catalogue() if entry.code == "ACC102")
@@ -170,7 +174,7 @@ def question(text: str, folder: Path) -> Plan:
     assert isinstance(examined, Examined)
     mark = Mark(Place(1, 1, 1, 1), "")
     report = Report(target.shown, target.file, rule.code, rule.name, "", "", "", mark)
-    return replanned(Plan(report, rule, rule.ranks, None), examined, Overrides())
+    return replanned(Plan(report, rule, rule.ranks, None), examined, FEW)
 
 
 def asking(text: str) -> Plan:
@@ -181,29 +185,39 @@ def asking(text: str) -> Plan:
     assert isinstance(examined, Examined)
     paths = (trace for traces in examined.exploration.traces for trace in traces)
     trained = next(p for p in paths if p.main.of(Backward) and not p.exceptional)
-    return of_path(rule, trained, examined, target, Overrides())
+    return of_path(rule, trained, examined, target, FEW)
 
 
 def loop(loss: str, divided: bool, steps: str = "4") -> str:
     return LOOP.format(loss=loss, divided=f" / {steps}" if divided else "", steps=steps)
 
 
-@pytest.mark.parametrize("steps", ["4", "accumulation_steps"])
-def test_confirm_measures_each_loss_and_confirms_no_right_one(steps: str) -> None:
-    asked = [(loss, divided) for loss in LOSSES for divided in (False, True)]
-    texts = [loop(LOSSES[loss], divided, steps) for loss, divided in asked]
+# Windows of a number that is written and of one that is given, for every other loss each; CI asks for both of all.
+@pytest.mark.long
+@pytest.mark.parametrize(
+    "every", [2, pytest.param(1, marks=pytest.mark.whole)], ids=["every other", "all"]
+)
+def test_confirm_measures_each_loss_and_confirms_no_right_one(every: int) -> None:
+    asked = [
+        (loss, divided, steps)
+        for at, steps in enumerate(("4", "accumulation_steps"))
+        for loss in [*LOSSES][at % every :: every]
+        for divided in (False, True)
+    ]
+    texts = [loop(LOSSES[loss], divided, steps) for loss, divided, steps in asked]
     answers = confirm([question(text, Path("/")) for text in texts], Options(), lambda _: None)
-    for (loss, divided), answer in zip(asked, answers, strict=True):
+    for (loss, divided, steps), answer in zip(asked, answers, strict=True):
         if divided:
-            assert answer.verdict is Verdict.REFUTED, f"{loss}: {answer.reason}"
+            assert answer.verdict is Verdict.REFUTED, f"{loss}, {steps}: {answer.reason}"
         else:
-            assert answer.verdict is Verdict.CONFIRMED, f"{loss}: {answer.reason}"
+            assert answer.verdict is Verdict.CONFIRMED, f"{loss}, {steps}: {answer.reason}"
             model, batches = made()
             _, factor = truth(LOSSES[loss], model, batches, 1)
             found = answer.measured.get("scale", answer.measured.get("share"))
             assert found == pytest.approx(factor, rel=1e-6), loss
 
 
+@pytest.mark.long
 def test_confirm_tells_right_scripts_from_wrong_ones() -> None:
     """With the factor that is known from how the two differ."""
     asked = [(name, right) for name in loops.SCRIPTS for right in (False, True)]
@@ -254,16 +268,13 @@ def test_is_wrong():
 """
 
 
-def test_a_traceback_holds_frames_of_the_test_only(tmp_path: Path) -> None:
-    (tmp_path / "test_step.py").write_text(TRACED)
-    command = (sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_step.py")
-    done = subprocess.run(
-        command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=200
-    )
-    assert "2 failed" in done.stdout
-    assert "ValueError" in done.stdout
-    assert "site-packages/accumlint" not in done.stdout
-    assert "accumlint/" not in done.stdout
+def test_a_traceback_holds_frames_of_the_test_only(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(TRACED)
+    done = pytester.runpytest_inprocess("-q", "-p", "no:cacheprovider")
+    done.assert_outcomes(failed=2)
+    assert "ValueError" in done.stdout.str()
+    assert "site-packages/accumlint" not in done.stdout.str()
+    assert "accumlint/" not in done.stdout.str()
 
 
 RANKS = """

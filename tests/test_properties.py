@@ -18,7 +18,6 @@ from conftest import Run
 from helpers import LOOP, ROOT, markers
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from hypothesmith import from_grammar
 
 from accumlint.check import Examined, Shared, check_bytes, examine
 from accumlint.common.big_trees import room_to_recurse
@@ -133,8 +132,15 @@ def test_any_loop_is_checked(source: str) -> None:
     assert isinstance(found(source), list)
 
 
+def _any_program() -> st.SearchStrategy[str]:
+    # Its import reads all of Python's grammar, for seconds.
+    from hypothesmith import from_grammar
+
+    return from_grammar()
+
+
 @settings(steady, max_examples=15)
-@given(from_grammar())
+@given(st.deferred(_any_program))
 def test_any_program_is_checked(source: str) -> None:
     assert isinstance(found(f"{source}\nloss.backward()\n"), list)
 

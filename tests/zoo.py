@@ -17,14 +17,18 @@ from accumlint.runtime.child.current import recorder as current
 from accumlint.runtime.child.installation import start
 from accumlint.runtime.child.recorder import WatchOptions
 
+PACKAGES = {"accelerate": "accelerate", "lightning": "lightning", "fabric": "lightning"}
+
 
 def main() -> None:
     """Runs the scripts of the order on standard input, each with its folder and number of ranks."""
     torch.set_num_threads(1)
     # What every script would import with its first step.
     import_module("torch._dynamo")
-    import_module("accelerate")
     for script, folder, ranks in json.load(sys.stdin):
+        # What all scripts of a folder import; not before, as observers look through every module that is there.
+        if package := PACKAGES.get(Path(script).parent.name):
+            import_module(package)
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             port = free.getsockname()[1]
