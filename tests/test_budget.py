@@ -141,7 +141,7 @@ def test_what_a_run_looks_at_again_and_again_ends_it(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "train.py").write_text(one_loop(100))
-    monkeypatch.setattr("accumlint.tracing.timeline.MAX_LOOKED", 50)
+    monkeypatch.setattr("accumlint.tracing.machine.MAX_LOOKED", 50)
     assert "the run has too many events" in run("check").err
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from accumlint.reading import frameworks, names
 from accumlint.reading import ir as p
 from accumlint.reading.program import Program
-from accumlint.tracing import name_resolver
+from accumlint.tracing import name_roles
 from accumlint.tracing import trace as t
 
 
@@ -115,7 +115,7 @@ def criteria(program: Program) -> dict[str, str]:
 def settings(program: Program) -> dict[str, str]:
     """The role "settings" for `opt` and `opts` whose attributes no optimizer has."""
     looked = (n.base for n in program.of(p.Item) if _is_word(n.index))
-    every = (*looked, *name_resolver.asked(program))
+    every = (*looked, *name_roles.asked(program))
     texts = {p.dotted(n) or "" for n in every if isinstance(n, p.Name | p.Attr)}
     return {text: "settings" for text in texts if text.rpartition(".")[2] in ("opt", "opts")}
 

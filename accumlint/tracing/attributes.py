@@ -6,13 +6,17 @@ import ast
 import re
 from collections import defaultdict
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
 
 from accumlint.reading import ir as p
 from accumlint.reading import names
 from accumlint.tracing import trace as t
+from accumlint.tracing.calls.cross_file import CrossFile
 from accumlint.tracing.calls.numeric import word
 from accumlint.tracing.gradients.tensors import derived, detached
+from accumlint.tracing.machine import Machine
+from accumlint.tracing.name_resolver import NameResolver
+from accumlint.tracing.object_methods import ObjectMethods
 from accumlint.tracing.values import (
     Batch,
     ClassValue,
@@ -26,9 +30,6 @@ from accumlint.tracing.values import (
     Unknown,
     Value,
 )  # fmt: skip
-
-if TYPE_CHECKING:
-    from accumlint.tracing.interpreter import Machine
 
 _UNBOUND = frozenset(
     {
@@ -47,12 +48,19 @@ _PLAIN_ATTRIBUTES = frozenset(
 _EACH = "[…]"
 
 
+@dataclass(eq=False, repr=False)
 class Attributes:
     """The meaning of attributes and items for one machine."""
 
-    def __init__(self, machine: Machine) -> None:
-        self.machine = machine
-        self.cut: dict[object, Batch] = {}
+    machine: Machine
+    cross_file: CrossFile
+    resolver: NameResolver
+    object_methods: ObjectMethods
+
+    def __post_init__(self) -> None:
+        self.objects, self.roles = self.resolver.objects, self.resolver.roles
+        engines = self.object_methods.engines
+        self.updates, self.sync_contexts = engines.updates, engines.sync_contexts
 
     def attribute(self, base: Value, name: str, node: p.Node) -> Value:
         match base:
@@ -64,12 +72,12 @@ class Attributes:
                 full = f"{path}.{name}"
                 if full in self.machine.symbols:
                     return self.machine.symbols[full]
-                found = self.machine.resolver.imported(full, importer)
-                if isinstance(found, Library) and self.machine.resolver.is_steps(name):
-                    return self.machine.resolver.symbol(full, name, node)
+                found = self.resolver.imported(full, importer)
+                if isinstance(found, Library) and self.roles.is_steps(name):
+                    return self.resolver.symbol(full, name, node)
                 return found
             case ClassValue(cls=cls):
-                method = self.machine.function_calls.find_method(cls, name)
+                method = self.cross_file.find_method(cls, name)
                 if method is not None:
                     return method
                 return self.class_attribute(cls, name, f"{cls.name}.{name}", node)
@@ -83,18 +91,16 @@ class Attributes:
     def object_attribute(self, base: Object, name: str, node: p.Node) -> Value:
         if name in base.attributes:
             return base.attributes[name]
-        special = self.machine.objects.attribute(base, name, node)
+        special = self.object_methods.attribute(base, name, node)
         if special is not None:
             return special
         if base.cls is not None:
-            method = self.machine.function_calls.method_of(base, name)
+            method = self.cross_file.method_of(base, name)
             if method is not None:
                 if "property" in method.closure.function.decorators or any(
                     d.endswith("cached_property") for d in method.closure.function.decorators
                 ):
-                    return self.machine.function_calls.invoke(
-                        method.closure, [], {}, method.receiver, node
-                    )
+                    return self.machine.apply(method, [], {}, node)
                 return method
         if name in _UNBOUND and base.role:
             return Method(base, name, f"{base.text}.{name}")
@@ -105,46 +111,31 @@ class Attributes:
             return self.class_attribute(base.cls, name, text, node)
         if base.networks and name not in _PLAIN_ATTRIBUTES and base.role == "model":
             if text not in self.machine.symbols:
-                self.machine.symbols[text] = self.machine.objects.part(base, text)
+                self.machine.symbols[text] = self.objects.part(base, text)
             return self.machine.symbols[text]
-        return self.machine.resolver.symbol(text, name, node)
-
-    def used(self, node: p.Expr) -> Value:
-        """What an attribute holds that is used, although only None was seen to be put into it."""
-        owner = self.machine.eval(node.base) if isinstance(node, p.Attr) else None
-        if not isinstance(node, p.Attr) or not isinstance(owner, Object):
-            return None
-        return self.put_later(owner, node.name, node)
-
-    def put_later(self, owner: Object, name: str, node: p.Node) -> Value:
-        """What somebody put into an attribute by the time it is used; None where its name does not tell."""
-        if owner.cls is None or not self.machine.resolver.role(name):
-            return None
-        found = self.machine.resolver.symbol(f"{owner.text}.{name}", name, node)
-        owner.attributes[name] = found
-        return found
+        return self.resolver.symbol(text, name, node)
 
     def class_attribute(self, cls: p.Class, name: str, text: str, node: p.Node) -> Value:
         if text in self.machine.symbols:
             return self.machine.symbols[text]
-        for owner in self.machine.function_calls.lineage(cls):
+        for owner in self.cross_file.lineage(cls):
             for statement in owner.body:
                 if isinstance(statement, p.Assign):
                     for target in statement.targets:
                         if isinstance(target, p.Name) and target.id == name:
                             value = self.machine.eval(statement.value)
                             # A default of a configuration class may be overridden by whoever makes it.
-                            if isinstance(value, Number) and self.machine.resolver.is_steps(name):
-                                return self.machine.resolver.symbol(text, name, node)
+                            if isinstance(value, Number) and self.roles.is_steps(name):
+                                return self.resolver.symbol(text, name, node)
                             if isinstance(value, bool) and any(
                                 "dataclass" in d for d in owner.decorators
                             ):
-                                return self.machine.resolver.symbol(text, name, node, hint=value)
+                                return self.resolver.symbol(text, name, node, hint=value)
                             return value
         if text == f"self.{name}" and self._is_handed_around(name):
             # What nobody was seen to set is the configuration that goes by its plain name elsewhere.
             text = name
-        return self.machine.resolver.symbol(text, name, node)
+        return self.resolver.symbol(text, name, node)
 
     def _is_handed_around(self, name: str) -> bool:
         """True for a configuration that functions of the file are given under this name."""
@@ -161,15 +152,15 @@ class Attributes:
             return Unknown(text, base.batches)
         if name == "grad" or base.parameters:
             return Unknown(text, frozenset(), base.networks, parameters=True)
-        if self.machine.resolver.is_epoch(text, name) and not base.batches:
+        if self.roles.is_epoch(text, name) and not base.batches:
             return self.machine.passed()
         if base.tensor:
             if name == "requires_grad" and base.networks:
                 return True
             if name == "data" and base.loss:
                 return detached(base)
-            if self.machine.resolver.is_steps(name) and not base.networks:
-                return self.machine.resolver.symbol(text, name, node)
+            if self.roles.is_steps(name) and not base.networks:
+                return self.resolver.symbol(text, name, node)
             if name in ("shape", "device", "dtype", "is_cuda", "ndim"):
                 found = Unknown(text, base.batches, count=name == "shape")
                 found.counted = Counted("rows", (base,)) if name == "shape" else None
@@ -178,14 +169,14 @@ class Attributes:
             if names.is_mask_of_lengths(name):
                 # What a model makes of lengths has no gradient.
                 found = detached(found)
-            found.loss = base.loss or self.machine.resolver.roles.is_loss(name)
+            found.loss = base.loss or self.roles.file.is_loss(name)
             found.lost = base.lost and base.loss
             if base.terms is not None:
                 # What was divided as a whole is divided in its parts.
                 found.terms = base.terms
             base.attributes[name] = found
             return found
-        return self.machine.resolver.symbol(text, name, node)
+        return self.resolver.symbol(text, name, node)
 
     def set_attribute(
         self, receiver: Value, name: str, value: Value, node: p.Node, path: str
@@ -194,15 +185,15 @@ class Attributes:
             # What goes by a name is a gradient of an earlier batch, which there is none of yet.
             kept = isinstance(node, p.Assign) and isinstance(node.value, p.Name)
             if value is None and not kept:
-                self.machine.updates.clear_parameters(receiver, node)
+                self.updates.clear_parameters(receiver, node)
             else:
-                self.machine.updates.replaced(receiver, value, node)
+                self.updates.replaced(receiver, value, node)
             return
         if name == "require_backward_grad_sync":
-            self.machine.sync_contexts.sync_flag(receiver, value, node, path)
+            self.sync_contexts.sync_flag(receiver, value, node, path)
             return
         if isinstance(receiver, Object):
-            self.machine.objects.set_attribute(receiver, name, value)
+            self.object_methods.set_attribute(receiver, name, value)
             receiver.attributes[name] = value
         elif isinstance(receiver, Unknown):
             receiver.attributes[name] = value
@@ -235,7 +226,7 @@ class Attributes:
                         isinstance(k, Unknown) for k in base
                     ):
                         return Unknown(p.dotted(node))
-                picked = self.machine.function_calls.picked(base, index, p.dotted(node.index))
+                picked = self.cross_file.picked(base, index, p.dotted(node.index))
                 if picked is not None:
                     return picked
                 values = list(base.values())
@@ -253,7 +244,7 @@ class Attributes:
                 part = held.batches and not held.networks
                 return self.unknown_item(held, index, node) if part else held
             case Object():
-                return self.machine.objects.item(base, index, node)
+                return self.object_methods.item(base, index, node)
             case Unknown():
                 return self.unknown_item(base, index, node)
             case Lazy():
@@ -261,7 +252,7 @@ class Attributes:
             case _:
                 text = p.dotted(node)
                 if isinstance(index, str):
-                    return self.machine.resolver.symbol(text, index, node)
+                    return self.resolver.symbol(text, index, node)
                 return Unknown(text)
 
     def unknown_item(self, base: Unknown, index: Value, node: p.Item) -> Value:
@@ -277,14 +268,14 @@ class Attributes:
                 base.attributes[key] = found
                 return found
             if not base.tensor:
-                return self.machine.resolver.symbol(f"{base.text}{key}", index, node)
+                return self.resolver.symbol(f"{base.text}{key}", index, node)
             found = derived(f"{base.text}{key}", base, node=node)
-            found.loss = self.machine.resolver.roles.is_loss(index) or base.loss
+            found.loss = self.roles.file.is_loss(index) or base.loss
             base.attributes[key] = found
             return found
         if not base.tensor:
             if isinstance(index, int):
-                return self.machine.resolver.symbol(
+                return self.resolver.symbol(
                     f"{base.text}[{index}]", base.text.rpartition(".")[2], node
                 )
             if isinstance(index, Unknown) and index.batches:
@@ -330,20 +321,13 @@ class Attributes:
             )
         return not isinstance(shown, p.Const | p.Unary | p.Compare)
 
-    def piece_of_iteration(self) -> Batch:
-        """The data of this iteration where nothing names it."""
-        key = ("iteration", self.machine.loop_position())
-        if key not in self.cut:
-            self.cut[key] = self.machine.fetch(None)
-        return self.cut[key]
-
     def piece(self, base: Unknown, index: Value) -> Batch:
         """The part of a batch that an index takes; the same index in the same iteration is the same part."""
         parent = max(base.batches, key=lambda b: b.serial)
         key = (parent, _index_key(index), self.machine.loop_position())
-        if key not in self.cut:
-            self.cut[key] = self.machine.fetch(parent, (parent.serial, _index_key(index)))
-        return self.cut[key]
+        if key not in self.machine.cut:
+            self.machine.cut[key] = self.machine.fetch(parent, (parent.serial, _index_key(index)))
+        return self.machine.cut[key]
 
     def unpacked(self, value: Value, items: tuple[p.Expr, ...], node: p.Node) -> list[Value]:
         """The parts of a value for the targets of a tuple assignment."""
@@ -368,7 +352,7 @@ class Attributes:
                     continue
                 name = p.dotted(item.value if isinstance(item, p.Star) else item).rpartition(".")[2]
                 part = derived(f"{value.text}[{i}]", value, node=node)
-                part.loss = self.machine.resolver.roles.is_loss(name) and value.tensor
+                part.loss = self.roles.file.is_loss(name) and value.tensor
                 part.lost = value.lost and part.loss
                 if part.loss and value.left_out:
                     part.reduction, part.varies = "mean", value.left_out
@@ -385,13 +369,13 @@ class Attributes:
         if isinstance(value, Object) and value.text.endswith(".optimizers()"):
             # Lightning hands out as many as the module configured.
             return [
-                self.machine.objects.symbol("optimizer", p.dotted(i), node) if wanted > 1 else value
+                self.objects.symbol("optimizer", p.dotted(i), node) if wanted > 1 else value
                 for i in items
             ]
         if isinstance(value, Object) and value.role in ("model", "optimizer", "loader"):
             return [
                 value
-                if self.machine.resolver.role(p.dotted(i).rpartition(".")[2]) == value.role
+                if self.roles.of(p.dotted(i).rpartition(".")[2]) == value.role
                 else Unknown(f"{value.text}[…]")
                 for i in items
             ]

@@ -19,7 +19,7 @@ from accumlint.tracing import framework_driver as framework
 from accumlint.tracing import trace as t
 from accumlint.tracing.framework_driver import loops, run_through
 from accumlint.tracing.graph import CallGraph
-from accumlint.tracing.interpreter import Machine
+from accumlint.tracing.parts import Parts
 from accumlint.tracing.trainers import Trainer
 from accumlint.tracing.values import ClassValue, Closure, Object, Unknown, Value
 
@@ -114,7 +114,7 @@ class EntryCall:
         self.calls = "once"
         self.owner = ""
 
-    def run(self, machine: Machine) -> None:
+    def run(self, machine: Parts) -> None:
         function = self.entry.function
         if function is None:
             machine.block(machine.program.body)
@@ -141,24 +141,22 @@ class EntryCall:
             if isinstance(receiver, Object) and receiver.traced is None:
                 receiver.text = "self"
             if isinstance(receiver, Object):
-                above = machine.function_calls.lineage(concrete)
+                above = machine.cross_file.lineage(concrete)
                 methods = [m for cls in above for m in cls.methods.values()]
                 _forget_unset(receiver, methods, function)
-                _forget_empty(receiver, methods, function, machine.cross_file.borders.graph)
+                _forget_empty(receiver, methods, function, machine.borders.graph)
             if self.entry.owner:
-                closure = machine.function_calls.find_method(concrete, function.name)
+                closure = machine.cross_file.find_method(concrete, function.name)
         self.train(machine, closure or Closure(function, None, owner), receiver, function)
 
-    def filled(self, machine: Machine, owner: p.Class, function: p.Function) -> p.Class:
+    def filled(self, machine: Parts, owner: p.Class, function: p.Function) -> p.Class:
         """The class whose instance runs a method: the first that fills in what its owner leaves to others."""
         hollow = {name for name, method in owner.methods.items() if _is_hollow(method)}
-        missing = machine.cross_file.borders.graph.left_to_heirs(
-            machine.function_calls.lineage(owner)
-        )
+        missing = machine.borders.graph.left_to_heirs(machine.cross_file.lineage(owner))
         for cls in machine.program.classes.values() if hollow or missing else ():
             if function.name in cls.methods:
                 continue
-            _, *above = machine.function_calls.lineage(cls)
+            _, *above = machine.cross_file.lineage(cls)
             given = hollow & cls.methods.keys() or any(
                 missing & c.methods.keys() for c in (cls, *above)
             )
@@ -166,7 +164,7 @@ class EntryCall:
                 return cls
         return owner
 
-    def made(self, machine: Machine, maker: p.Function, function: p.Function) -> None:
+    def made(self, machine: Parts, maker: p.Function, function: p.Function) -> None:
         """Runs the function that makes another one, then the made one."""
         owner = machine.program.classes.get(maker.owner) if maker.owner else None
         receiver: Value = None
@@ -182,7 +180,7 @@ class EntryCall:
             self.train(machine, closure, None, function)
 
     def train(
-        self, machine: Machine, closure: Closure, receiver: Value, function: p.Function
+        self, machine: Parts, closure: Closure, receiver: Value, function: p.Function
     ) -> None:
         """Calls a function as its framework would: once, twice (an epoch each), or for every micro-batch."""
         if self.entry.driven is not None:
@@ -205,7 +203,7 @@ class EntryCall:
                 run_through(machine, closure, receiver, function)
             return
         # What calls it is another's method of that name, where it calls that: `model.train_step(batch)`.
-        around = machine.cross_file.borders.graph.callers(machine.program.functions, function)
+        around = machine.borders.graph.callers(machine.program.functions, function)
         if machine.trip_counts.has_training_loop(function.body, around):
             run_through(machine, closure, receiver, function)
             if machine.state.by_epochs:

@@ -8,7 +8,7 @@ from accumlint.reading import ir as p
 from accumlint.reading import names
 from accumlint.reading.gradient_slice import Relevance, key
 from accumlint.tracing import trace as t
-from accumlint.tracing.interpreter import Machine
+from accumlint.tracing.parts import Parts
 from accumlint.tracing.state import Loop
 from accumlint.tracing.trainers import Trainer, batch_number
 from accumlint.tracing.values import Closure, Lazy, Object, Unknown, Value
@@ -25,7 +25,7 @@ _DATA = (
 )  # fmt: skip
 
 
-def run_through(machine: Machine, closure: Closure, receiver: Value, function: p.Function) -> None:
+def run_through(machine: Parts, closure: Closure, receiver: Value, function: p.Function) -> None:
     """A function that trains runs once, to its end where it hands out how far it is (`yield`)."""
     made = machine.function_calls.invoke(closure, [], {"**": None}, receiver, function)
     if isinstance(made, Lazy) and made.kind == "generator" and made.closure is not None:
@@ -35,7 +35,7 @@ def run_through(machine: Machine, closure: Closure, receiver: Value, function: p
 
 
 def repeat(
-    machine: Machine,
+    machine: Parts,
     closure: Closure,
     receiver: Value,
     function: p.Function,
@@ -58,7 +58,7 @@ def repeat(
         machine.state.epoch += loop.loader and number == 0
         machine.state.last.append(loop.loader and number + 1 == epoch)
         loop.index += 1
-        iterations = machine.cross_file.borders.graph.iterations
+        iterations = machine.borders.graph.iterations
         machine.symbols.update(dict.fromkeys(iterations, number + 1))
         kwargs = trainer.given(number) if trainer else _given(machine, function, number, numbered)
         value = machine.function_calls.invoke(closure, [], kwargs, receiver, function)
@@ -69,11 +69,11 @@ def repeat(
     machine.state.loops.pop()
 
 
-def _given(machine: Machine, function: p.Function, number: int, numbered: str) -> dict[str, Value]:
+def _given(machine: Parts, function: p.Function, number: int, numbered: str) -> dict[str, Value]:
     """What a framework gives a step for the `number`th micro-batch: new data, and the number in `numbered`."""
     kwargs: dict[str, Value] = {"**": None}
     batch = machine.fetch()
-    known = (*machine.cross_file.borders.graph.guarding, *machine.cross_file.guarding)
+    known = (*machine.borders.graph.guarding, *machine.cross_file.guarding)
     ending = ending_flags(function, known, machine.relevance)
     for param in function.params:
         if param.name in ("self", "cls") or param.star:
@@ -87,13 +87,13 @@ def _given(machine: Machine, function: p.Function, number: int, numbered: str) -
         elif param.name in ending:
             kwargs[param.name] = (number + 1) % machine.scenario.steps == 0
         elif (
-            not machine.resolver.role(param.name)
-            and not machine.resolver.is_steps(param.name)
+            not machine.roles.of(param.name)
+            and not machine.roles.is_steps(param.name)
             and _is_data(low)
         ):
             given = Unknown(param.name, frozenset({batch}))
             # Whoever made a loss that is handed in may have divided it.
-            given.loss = given.lost = machine.resolver.roles.is_loss(param.name)
+            given.loss = given.lost = machine.roles.file.is_loss(param.name)
             kwargs[param.name] = given
     return kwargs
 
@@ -144,10 +144,10 @@ def _guarding(function: p.Function, slice_: Relevance) -> frozenset[str]:
     )
 
 
-def _end_epoch(machine: Machine, closure: Closure, receiver: Value, length: int) -> None:
+def _end_epoch(machine: Parts, closure: Closure, receiver: Value, length: int) -> None:
     """The end of a pass over the data, with what the module does there itself."""
     for name in ("on_train_epoch_end", "training_epoch_end"):
-        hook = machine.function_calls.find_method(closure.owner, name) if closure.owner else None
+        hook = machine.cross_file.find_method(closure.owner, name) if closure.owner else None
         if hook is not None:
             machine.function_calls.invoke(hook, [], {"**": None}, receiver, hook.function)
     stamp = machine.stamp(closure.function, closure.function.name)
@@ -158,12 +158,12 @@ def _is_data(name: str) -> bool:
     return any(w == name or (len(w) > 1 and w in name) for w in _DATA)
 
 
-def _batch_number(machine: Machine, closure: Closure) -> str:
+def _batch_number(machine: Parts, closure: Closure) -> str:
     """The parameter in which Lightning gives a step the number of the micro-batch in its epoch, "" for other steps."""
     function, owner = closure.function, closure.owner
     if function.name != "training_step" or owner is None:
         return ""
-    module = "LightningModule" in machine.function_calls.all_bases(owner)
+    module = "LightningModule" in machine.cross_file.all_bases(owner)
     return batch_number(function) if module else ""
 
 
@@ -173,7 +173,7 @@ _SETTING_UP = (
 )  # fmt: skip
 
 
-def runs_once(function: p.Function, machine: Machine) -> bool:
+def runs_once(function: p.Function, machine: Parts) -> bool:
     """True for a test, and for a function that makes its own optimizer or engine: another call trains another model."""
     if function.name.startswith("test") or any("fixture" in d for d in function.decorators):
         return True
@@ -183,16 +183,16 @@ def runs_once(function: p.Function, machine: Machine) -> bool:
     return any(node in made for node in p.walk(function.body))
 
 
-def counted_by_callers(machine: Machine, closure: Closure, function: p.Function) -> Iterator[str]:
+def counted_by_callers(machine: Parts, closure: Closure, function: p.Function) -> Iterator[str]:
     """The attributes that are counted up around the calls of a method: nobody does while the method runs alone.
 
     Either where its class or a subclass calls it, by way of other methods too, or by a method that is there for whoever
     calls both.
     """
-    lineage = machine.function_calls.lineage(closure.owner) if closure.owner else []
+    lineage = machine.cross_file.lineage(closure.owner) if closure.owner else []
     heirs = (c for c in machine.program.classes.values() if closure.owner in _above(machine, c))
     methods = [m for cls in dict.fromkeys((*lineage, *heirs)) for m in cls.methods.values()]
-    graph = machine.cross_file.borders.graph
+    graph = machine.borders.graph
     calling = graph.callers(methods, function)
     alone = (m for m in methods if not graph.named(key(m)) and m is not function)
     beside = {m for m in alone if not loops(m, machine.relevance)}
@@ -204,9 +204,9 @@ def counted_by_callers(machine: Machine, closure: Closure, function: p.Function)
             yield from (name for name in graph.raised(method) if name not in inside)
 
 
-def _above(machine: Machine, cls: p.Class) -> list[p.Class]:
+def _above(machine: Parts, cls: p.Class) -> list[p.Class]:
     """The classes that a class inherits from."""
-    return machine.function_calls.lineage(cls)[1:]
+    return machine.cross_file.lineage(cls)[1:]
 
 
 def loops(function: p.Function, slice_: Relevance) -> bool:

@@ -13,103 +13,42 @@ from typing import Any
 
 from accumlint.reading import ir as p
 from accumlint.reading import names
-from accumlint.reading.gradient_slice import Relevance
-from accumlint.reading.program import Program
 from accumlint.tracing import trace as t
-from accumlint.tracing.attributes import Attributes
-from accumlint.tracing.budget import Budget
-from accumlint.tracing.calls.borders import Borders
-from accumlint.tracing.calls.cross_file import CrossFile
+from accumlint.tracing.calls.call import Call
 from accumlint.tracing.calls.dispatch import Dispatch
-from accumlint.tracing.calls.functions import FunctionCalls
-from accumlint.tracing.calls.opaque import OpaqueCalls
-from accumlint.tracing.control.exceptions import Exceptions
 from accumlint.tracing.control.exits import Leave
-from accumlint.tracing.control.guards import Guards
-from accumlint.tracing.control.iteration import Iteration
-from accumlint.tracing.control.trip_counts import TripCounts
 from accumlint.tracing.expressions import Expressions
-from accumlint.tracing.gradients.engines import Engines
-from accumlint.tracing.gradients.losses import Losses
-from accumlint.tracing.gradients.sync_contexts import SyncContexts
-from accumlint.tracing.gradients.tensor_arithmetic import Tensors
-from accumlint.tracing.gradients.updates import Updates
-from accumlint.tracing.name_resolver import NameResolver
-from accumlint.tracing.objects import Objects
+from accumlint.tracing.parts import Parts
 from accumlint.tracing.running_totals import Totals
-from accumlint.tracing.state import MAX_NODES, MAX_ROUNDS, Loop, Scenario
-from accumlint.tracing.timeline import Timeline
-from accumlint.tracing.values import MOST, ClassValue, Closure, Frame, Home, Unknown, Value
+from accumlint.tracing.state import MAX_ROUNDS, Loop
+from accumlint.tracing.values import MOST, ClassValue, Closure, Unknown, Value
 
 
-class Machine(Timeline):
-    """One run of one program on one path."""
+class Interpreter(Parts):
+    """Executes statements, and answers what its parts ask of each other."""
 
-    def __init__(
-        self,
-        program: Program,
-        relevance: Relevance,
-        scenario: Scenario,
-        chosen: dict[str, str],
-        budget: Budget,
-        borders: Borders,
-    ) -> None:
-        super().__init__(scenario)
-        self.program = program
-        self.relevance = relevance
-        self.chosen = chosen
-        self.budget = budget
-        self.main = Home(program.source, Frame({}), relevance, None)
-        self.frame = self.main.frame
-        self.ceiling = MAX_NODES
-        self.symbols: dict[str, Value] = {}
-        self.entered: set[p.Function] = set()
-        self.captured: dict[p.Function, Closure] = {}
-        self.returned: Value = None
-        # The last `return` that was executed.
-        self.returned_at: p.Node | None = None
-        self.exceptions = Exceptions(self)
+    def __post_init__(self) -> None:
+        super().__post_init__()
         self._statements: dict[type, Callable[[Any], str | None]] = {
             p.Assign: self._assign, p.Augment: self._augment, p.Do: self._do, p.If: self._if, p.For: self._for,
             p.While: self._while, p.With: self._with, p.Try: self.exceptions.run, p.Return: self._return,
             p.Jump: attrgetter("kind"), p.Raise: self.exceptions.raised, p.Delete: self._delete, p.Scope: self._scope,
             p.Import: self._import, p.Function: self._function, p.Class: self._class,
         }  # fmt: skip
-        # Python's side of the language …
-        self.expressions = Expressions(self)
-        self.eval = self.expressions.eval
-        self.guards = Guards(self, borders.weighing)
-        self.iteration = Iteration(self)
-        self.trip_counts = TripCounts(self)
-        self.resolver = NameResolver(self)
-        self.totals = Totals(self, self.store)
-        self.attributes = Attributes(self)
-        self.dispatch = Dispatch(self)
-        self.opaque_calls = OpaqueCalls(self)
-        self.function_calls = FunctionCalls(self)
-        self.cross_file = CrossFile(self, borders)
-        # … and training's.
-        self.tensors = Tensors(self)
-        self.losses = Losses(self)
-        self.updates = Updates(self)
-        self.engines = Engines(self)
-        self.sync_contexts = SyncContexts(self)
-        self.objects = Objects(self)
+        self.totals = Totals(self)
+        self._dispatch = Dispatch(self)
+        self._expressions = Expressions(self, self._dispatch)
 
-    @property
-    def home(self) -> Home:
-        """The file whose code is being executed."""
-        return self.frame.home or self.main
+    def eval(self, node: p.Expr) -> Value:
+        return self._expressions.eval(node)
 
-    @property
-    def ignores(self) -> bool:
-        """True where some labels are -100, which losses leave out: in this file, or where its data comes from."""
-        return self.relevance.ignores or self.program.data_ignores
+    def apply(
+        self, callee: Value, args: list[Value], kwargs: dict[str, Value], node: p.Node
+    ) -> Value:
+        return self._dispatch.apply(callee, args, kwargs, node)
 
-    def emit(self, event: t.Event) -> None:
-        if self.cross_file.hears(event):
-            self.cross_file.lead(event.node)
-            super().emit(event)
+    def opaque_call(self, callee: Value, call: Call) -> Value:
+        return self._dispatch.opaque_calls.call(callee, call)
 
     # Statements
 
@@ -158,18 +97,6 @@ class Machine(Timeline):
             case _:
                 pass
 
-    def store(self, name: str, value: Value) -> None:
-        frame = self.frame
-        if name in frame.globals_:
-            self.home.frame.names[name] = value
-        elif name in frame.nonlocals:
-            outer = frame.outer
-            while outer is not None and name not in outer.names:
-                outer = outer.outer
-            (outer or frame).names[name] = value
-        else:
-            frame.names[name] = value
-
     def _augment(self, node: p.Augment) -> str | None:
         old = self.eval(node.target)
         value = self.eval(node.value)
@@ -178,7 +105,7 @@ class Machine(Timeline):
             if isinstance(value, list | tuple):
                 old.extend(value[:MOST])
             return None
-        new = self.expressions.arithmetic(node.op, old, value, node)
+        new = self.tensors.arithmetic(node.op, old, value, node)
         if node.op in ("+", "-") and isinstance(new, Unknown):
             new = self.totals.added(target, old, value, new, node)
         if self.updates.gradient_changed(node.target, old, node.op, value, node):
@@ -374,21 +301,6 @@ class Machine(Timeline):
         scope = self.frame if self.frame is not self.home.frame else None
         self.store(node.name, ClassValue(node, scope))
         return None
-
-    # Iteration
-
-    def items(self, value: Value, limit: int = 64) -> list[Value]:
-        """All items of something that is not a training loop's data."""
-        found: list[Value] = []
-
-        def take(item: Value) -> None:
-            found.append(item)
-            if len(found) >= limit:
-                raise Leave("break")
-
-        with suppress(Leave):
-            self.iteration.stream(value, None).drive(take)
-        return found
 
 
 def _sets_steps(block: tuple[p.Stmt, ...]) -> bool:

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 from accumlint.reading import ir as p
 from accumlint.reading import names
-from accumlint.reading.program import Program
-from accumlint.reading.roles import Roles
+from accumlint.tracing.calls.cross_file import CrossFile
+from accumlint.tracing.control.guards import Guards
+from accumlint.tracing.control.trip_counts import TripCounts
 from accumlint.tracing.gradients.tensors import detached
+from accumlint.tracing.machine import Machine
+from accumlint.tracing.name_roles import NameRoles
+from accumlint.tracing.objects import Objects
 from accumlint.tracing.values import ClassValue, Library, Object, Ranks, Unknown, Value
-
-if TYPE_CHECKING:
-    from accumlint.tracing.interpreter import Machine
 
 _BUILTINS = frozenset(
     {
@@ -26,22 +26,20 @@ _BUILTINS = frozenset(
     }
 )  # fmt: skip
 
-_OF_OPTIMIZERS = names.CLEARS | {
-    "step", "param_groups", "state_dict", "load_state_dict", "add_param_group", "defaults", "state", "optimizer",
-    "backward", "zero_grads", "sync_gradients", "step_and_update_lr", "append", "items", "values", "keys",
-}  # fmt: skip
-
-
 # A call in a text, where other parentheses only group.
 _CALLED = re.compile(r"[\w\])]\(")
 
 
+@dataclass(eq=False, repr=False)
 class NameResolver:
     """The meaning of names for one machine."""
 
-    def __init__(self, machine: Machine) -> None:
-        self.machine = machine
-        self._settings: dict[str, bool] = {}
+    machine: Machine
+    guards: Guards
+    roles: NameRoles
+    cross_file: CrossFile
+    objects: Objects
+    trip_counts: TripCounts
 
     def free(self, name: str, node: p.Node) -> Value:
         """A name that nothing in reach has bound."""
@@ -51,13 +49,13 @@ class NameResolver:
             return Library(name)
         home = self.machine.home
         if home.module is not None:
-            found = self.machine.cross_file.bound(home, name)
+            found = self.cross_file.bound(home, name)
             return found[0] if found is not None else self.symbol(name, name, node)
         if name in self.machine.program.classes and name not in self.machine.program.imports:
             return ClassValue(self.machine.program.classes[name], None)
         if name in self.machine.program.imports:
             return self.imported(self.machine.program.imports[name])
-        match self.machine.cross_file.starred(name):
+        match self.cross_file.starred(name):
             case (Library(path=path, importer=importer),):
                 return self.imported(path, importer)
             case _:
@@ -67,55 +65,31 @@ class NameResolver:
         """What a file imports under a dotted path: accumulation steps as the number that another file gives them."""
         found = Library(path, importer or self.machine.home.source.path)
         name = path.rpartition(".")[2]
-        size = self.is_steps(name) or name in self.roles.windows
-        cross_file = self.machine.cross_file
+        size = self.roles.is_steps(name) or name in self.roles.file.windows
+        cross_file = self.cross_file
         number = cross_file.constant(found) if size else None
         if number is not None:
             return self.size(number[0], name)
-        picked = cross_file.picked(found)
+        picked = cross_file.definitions(found)
         return picked[0] if picked is not None else found
-
-    def is_steps(self, name: str) -> bool:
-        """True for the accumulation steps; what is counted up is a counter, whatever its name."""
-        return self.roles.is_steps(name) and name not in self.machine.home.relevance.counters
-
-    def is_counter(self, text: str, name: str) -> bool:
-        """True for what is counted up; a setting is none because a variable of its name is."""
-        counters = self.machine.home.relevance.counters
-        return name in counters and (f".{name}" in counters or not names.is_configuration(text))
-
-    @property
-    def roles(self) -> Roles:
-        """What the names of the file are that is being executed."""
-        return self.machine.home.relevance.roles
-
-    def is_epoch(self, text: str, name: str) -> bool:
-        """True for the number of the running epoch by name; what bounds a range is a number of epochs."""
-        relevance = self.machine.home.relevance
-        return (
-            names.is_epoch(name)
-            and not names.is_configuration(text)
-            and name not in relevance.bounds
-            and name not in relevance.counters
-        )
 
     def symbol(self, text: str, name: str, node: p.Node, hint: object = None) -> Value:
         """Something that comes from elsewhere, known by its name alone; the same text is the same value."""
         machine = self.machine
-        windows = self.roles.windows
+        windows = self.roles.file.windows
         # As written, too: a helper's `args` is its caller's `train_args`.
         written = isinstance(node, p.Name | p.Attr) and p.dotted(node) in windows
         # A flag (`accumulate_gradients=False`) is no number of steps, whatever its name says.
-        if not isinstance(hint, bool) and (self.is_steps(name) or text in windows or written):
+        if not isinstance(hint, bool) and (self.roles.is_steps(name) or text in windows or written):
             if name in machine.home.source.held_to_one:
                 return 1
             return self._steps()
-        if self.is_epoch(text, name):
+        if self.roles.is_epoch(text, name):
             return machine.passed()
         if names.is_updates_per_epoch(name):
             return self._updates_per_epoch()
         if names.is_length(name) and self._is_of_a_loader(text, name):
-            return machine.iteration.length(Unknown("loader"))
+            return self.roles.length("loader") or Unknown("len(loader)", count=True)
         if text in machine.symbols:
             return machine.symbols[text]
         value = self._symbol(text, name, node, hint)
@@ -125,25 +99,27 @@ class NameResolver:
     def _is_of_a_loader(self, text: str, name: str) -> bool:
         """True for a loader's own length, and where one is told; what ends a range or is set may be any number."""
         owner = text.removesuffix(name).rstrip(".").rpartition(".")[2]
-        if self.roles.of(owner) == "loader":
+        if self.roles.file.of(owner) == "loader":
             return True
         bounds = self.machine.home.relevance.bounds
         return name not in bounds and not names.is_configuration(text)
 
     def _symbol(self, text: str, name: str, node: p.Node, hint: object) -> Value:
         relevance = self.machine.home.relevance
-        role = "" if names.is_configuration(text) else self.role(name)
+        role = "" if names.is_configuration(text) else self.roles.of(name)
         if role and not isinstance(hint, bool):
             chosen = self._chosen_elsewhere(text)
             if chosen is not None:
                 value = self.machine.eval(chosen)
-                if not self.machine.guards.truth(value, chosen, node):
+                if not self.guards.truth(value, chosen, node):
                     return None
-            return self.machine.objects.symbol(role, text, node)
-        if self.roles.is_ranks(name):
+            return self.objects.symbol(role, text, node)
+        if self.roles.file.is_ranks(name):
             return Unknown(text, ranks=Ranks(text))
         # What ends a range is no counter, though another function counts under its name.
-        if (name not in relevance.bounds and self.is_counter(text, name)) or names.is_start(name):
+        if (name not in relevance.bounds and self.roles.is_counter(text, name)) or names.is_start(
+            name
+        ):
             return self._beginning(text)
         return Unknown(text, hint=hint)
 
@@ -162,25 +138,12 @@ class NameResolver:
         numbers = {v.value for v in values if isinstance(v, p.Const) and type(v.value) is int}
         return numbers.pop() if len(numbers) == 1 else 0
 
-    def role(self, name: str) -> str:
-        """The role that a name suggests, and what the file does with it."""
-        if name in ("opt", "opts") and self._are_settings(name):
-            return ""
-        return self.roles.of(name)
-
-    def _are_settings(self, name: str) -> bool:
-        """True where a name that is short for optimizer or for options is asked for what no optimizer has."""
-        if name not in self._settings:
-            texts = (p.dotted(of).rpartition(".")[2] for of in asked(self.machine.program))
-            self._settings[name] = name in texts
-        return self._settings[name]
-
     def named(self, name: str, path: str, value: Value, node: p.Node) -> Value:
         """A value that is being given a name: the name may tell what it is."""
         if isinstance(value, int) and _is_taken_up(node) and not self.machine.state.loops:
             # What comes after a checkpoint's epoch is the first one of a fresh run.
             return 0
-        if isinstance(value, int) and not isinstance(value, bool) and self.is_steps(name):
+        if isinstance(value, int) and not isinstance(value, bool) and self.roles.is_steps(name):
             return self._named_steps(path, value, node)
         if isinstance(value, Object):
             return self._named_object(name, path, value, node)
@@ -203,9 +166,9 @@ class NameResolver:
     def _named_object(self, name: str, path: str, value: Object, node: p.Node) -> Value:
         if value.traced is not None:
             if not value.used:
-                self.machine.objects.rename(value, path)
-        elif self.role(name) == "model":
-            self.machine.objects.told_a_model(value, path, node)
+                self.objects.rename(value, path)
+        elif self.roles.of(name) == "model":
+            self.objects.told_a_model(value, path, node)
         elif value.cls is None and self._is_counter_named(name):
             # What is taken for a part of a model is the number of steps that it keeps.
             return _first(node)
@@ -220,22 +183,22 @@ class NameResolver:
             return detached(value)
         if (table := self._handed_back(name, value, node)) is not None:
             return table
-        if self.roles.is_ranks(name) and not value.tensor:
+        if self.roles.file.is_ranks(name) and not value.tensor:
             return Unknown(path, ranks=Ranks(path))
         if value.batches and not value.networks and self._is_made_before(name, node):
             # What it is made of was gone through while datasets were set up; it is none of their items.
-            return self.machine.objects.symbol("loader", path, node)
+            return self.objects.symbol("loader", path, node)
         if value.objects and not value.batches and (back := self._given_back(name, path, value)):
             return back
         if (size := self.size(value, path)) is not value:
             return size
         if not value.tensor and names.is_updates_per_epoch(name):
             return self._updates_per_epoch()
-        if value.networks and self.role(name) == "model" and self._is_built_anew(value):
+        if value.networks and self.roles.of(name) == "model" and self._is_built_anew(value):
             return Unknown(path)
         if (found := self._of_role(name, path, value, node)) is not None:
             return found
-        if self.roles.is_loss(name) and value.tensor and not value.loss:
+        if self.roles.file.is_loss(name) and value.tensor and not value.loss:
             value.loss = True
             if value.left_out:
                 value.reduction, value.varies = "mean", value.left_out
@@ -251,13 +214,13 @@ class NameResolver:
         back = next((x for x in objects if x.text == path), None)
         if back and (back.role == "engine" or sum(x.role == back.role for x in objects) > 1):
             return back
-        same = [x for x in objects if x.role == self.role(name)]
+        same = [x for x in objects if x.role == self.roles.of(name)]
         kept = len(same) == 1 and same[0].role in ("optimizer", "scheduler")
         return same[0] if kept or (len(same) == 1 and "wrap" in value.text) else None
 
     def _of_role(self, name: str, path: str, value: Unknown, node: p.Node) -> Value:
         """What a value is by the role that its name tells; None where that tells nothing."""
-        role, objects = self.role(name), self.machine.objects
+        role, objects = self.roles.of(name), self.objects
         if not value.tensor and value.terms is None and value.hint is None and not value.loss:
             if not role and self._is_counter_named(name) and not value.count:
                 # A counter taken up from a checkpoint starts at nothing in a fresh run.
@@ -283,6 +246,21 @@ class NameResolver:
                 return symbols[made]
         return None
 
+    def used(self, node: p.Expr) -> Value:
+        """What an attribute holds that is used, although only None was seen to be put into it."""
+        owner = self.machine.eval(node.base) if isinstance(node, p.Attr) else None
+        if not isinstance(node, p.Attr) or not isinstance(owner, Object):
+            return None
+        return self.put_later(owner, node.name, node)
+
+    def put_later(self, owner: Object, name: str, node: p.Node) -> Value:
+        """What somebody put into an attribute by the time it is used; None where its name does not tell."""
+        if owner.cls is None or not self.roles.of(name):
+            return None
+        found = self.symbol(f"{owner.text}.{name}", name, node)
+        owner.attributes[name] = found
+        return found
+
     def _steps(self) -> int:
         self.machine.state.asked = True
         return self.machine.scenario.steps
@@ -299,7 +277,7 @@ class NameResolver:
             callee[:1].isupper()
             and bool(loops)
             and loops[-1].node in self.machine.relevance.backwards
-            and not self.machine.trip_counts.holds_loop(loops[-1].node)
+            and not self.trip_counts.holds_loop(loops[-1].node)
         )
 
     def _is_left_alone(self, path: str, node: p.Node) -> bool:
@@ -315,8 +293,8 @@ class NameResolver:
     def size(self, value: Value, text: str) -> Value:
         """A number of accumulation steps as it is set or read: where it is 1, it is left at that for now."""
         machine, name = self.machine, text.rpartition(".")[2]
-        told = self.is_steps(name)
-        if not told and text not in self.roles.windows:
+        told = self.roles.is_steps(name)
+        if not told and text not in self.roles.file.windows:
             return value
         if isinstance(value, Unknown):
             told = told or not names.is_count(name)
@@ -342,7 +320,9 @@ class NameResolver:
             node.right.value
             for node in self.machine.program.of(p.Binary)
             if isinstance(node.right, p.Const)
-            and (node.op == "%" or (node.op == "/" and self.roles.is_loss(p.dotted(node.left))))
+            and (
+                node.op == "%" or (node.op == "/" and self.roles.file.is_loss(p.dotted(node.left)))
+            )
         )
 
     def _is_made_before(self, name: str, node: p.Node) -> bool:
@@ -350,7 +330,7 @@ class NameResolver:
         machine = self.machine
         called = isinstance(node, p.Assign) and isinstance(node.value, p.Call)
         training = any(x.node in machine.relevance.backwards for x in machine.state.loops)
-        return called and self.role(name) == "loader" and not training
+        return called and self.roles.of(name) == "loader" and not training
 
     def _handed_back(self, name: str, value: Unknown, node: p.Node) -> Unknown | None:
         """`info = forward(model, batch, info)`: a table of settings that a helper may have put a loss into."""
@@ -368,28 +348,6 @@ class NameResolver:
             return None
         kept = {k: v for k, v in old.attributes.items() if "loss" not in k}
         return Unknown(old.text, attributes=kept, holds=value)
-
-    def modulus(self, right: int) -> None:
-        """A number's remainder was asked for: perhaps the window is written as a number."""
-        state, guard = self.machine.state, self.machine.guards.deciding
-        if isinstance(guard, p.If) and guard not in self.machine.relevance.deciding:
-            if not any(isinstance(statement, p.Jump) for statement in guard.body):
-                # It says when something is shown.
-                return
-        if 1 < right <= 512 and state.loops and state.modulus is None:
-            state.modulus = right
-
-
-def asked(program: Program) -> Iterator[p.Expr]:
-    """What attributes are read of that optimizers do not have."""
-    for node in program.nodes:
-        match node:
-            case p.Attr(base=base, name=name) if name not in _OF_OPTIMIZERS:
-                yield base
-            case p.Call(func=p.Name(id="getattr"), args=[of, *_]):
-                yield of.value
-            case _:
-                pass
 
 
 def _first(node: p.Node) -> int:

@@ -22,7 +22,7 @@ from accumlint.tracing.control.exits import Leave, PythonError, Stopped
 from accumlint.tracing.control.path_equivalence import told
 from accumlint.tracing.control.regions import Sides
 from accumlint.tracing.entry_points import EntryCall
-from accumlint.tracing.interpreter import Machine
+from accumlint.tracing.interpreter import Interpreter
 from accumlint.tracing.state import Decision, Scenario
 
 MAX_PATHS = 24
@@ -117,7 +117,7 @@ class Paths:
     def _traced(
         self,
         run: t.Run,
-        machine: Machine,
+        machine: Interpreter,
         decisions: list[Decision],
         flips: int,
         exceptional: bool,
@@ -144,7 +144,7 @@ class Paths:
         remote |= self.entry.driven is not None and not self.entry.driven.spoken
         return t.Trace(self.program, runs, assumptions, exceptional, entry, remote, single=single)
 
-    def trained(self, chosen: dict[str, str], *, first: bool) -> tuple[t.Run, Machine]:
+    def trained(self, chosen: dict[str, str], *, first: bool) -> tuple[t.Run, Interpreter]:
         """A run that trains, with the choices that it takes for that beside the given ones."""
         run, machine = self.run(self.scenario, chosen)
         if first and machine.state.length_asked and not run.of(t.Backward):
@@ -165,7 +165,7 @@ class Paths:
             run, machine = self.run(self.scenario, machine.chosen)
         return run, machine
 
-    def run(self, scenario: Scenario, chosen: dict[str, str]) -> tuple[t.Run, Machine]:
+    def run(self, scenario: Scenario, chosen: dict[str, str]) -> tuple[t.Run, Interpreter]:
         """One run. When a function is refused in its midst, its windows differ, and it is run again without it."""
         refused, nodes = len(self.borders.refused), self.nodes
         run, machine = self.tried(scenario, chosen)
@@ -174,8 +174,8 @@ class Paths:
             return self.run(scenario, chosen)
         return run, machine
 
-    def tried(self, scenario: Scenario, chosen: dict[str, str]) -> tuple[t.Run, Machine]:
-        machine = Machine(self.program, self.slice, scenario, chosen, self.budget, self.borders)
+    def tried(self, scenario: Scenario, chosen: dict[str, str]) -> tuple[t.Run, Interpreter]:
+        machine = Interpreter(self.slice, scenario, chosen, self.budget, self.borders)
         machine.guards.sides, machine.guards.forced = self.sides, self.forced
         stopped, raised = "", None
         try:
@@ -192,7 +192,7 @@ class Paths:
         self.nodes += state.nodes
         self.budget.spend(
             state.nodes
-            + machine.cross_file.spent
+            + machine.function_calls.spent
             + STEPS_OF_EVENT * len(state.events)
             + state.ledger.looked // LOOKS_OF_STEP
             + STEPS_OF_TOLD * state.ledger.told

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from accumlint.reading import frameworks
 from accumlint.reading import ir as p
 from accumlint.tracing import trace as t
-from accumlint.tracing.timeline import Timeline
+from accumlint.tracing.machine import Machine
 from accumlint.tracing.values import Number, Unknown, Value
 
 
 class Totals:
-    """The running totals of one run. `store` gives a name another value."""
+    """The running totals of one run."""
 
-    def __init__(self, timeline: Timeline, store: Callable[[str, Value], None]) -> None:
-        self.timeline = timeline
-        self.store = store
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
         self.totals: set[str] = set()
         # Per name: the iteration in which it was last assigned.
         self.begun: dict[str, object] = {}
@@ -30,21 +29,21 @@ class Totals:
             if p.dotted(node.value.left) == text and isinstance(value, Unknown):
                 added = self.added(text, Unknown(text), value, value, node)
                 if added is not value:
-                    self.store(text, added)
+                    self.machine.store(text, added)
                 return
         if isinstance(value, dict | Unknown):
             for total in [x for x in self.totals if x.startswith(f"{text}[")]:
-                self.timeline.emit(t.Reset(*self.timeline.stamp(node, total), total))
+                self.machine.emit(t.Reset(*self.machine.stamp(node, total), total))
         if text in self.totals and isinstance(value, Number):
-            self.timeline.emit(t.Reset(*self.timeline.stamp(node, text), text))
-        self.begun[text] = self.timeline.loop_position()
+            self.machine.emit(t.Reset(*self.machine.stamp(node, text), text))
+        self.begun[text] = self.machine.loop_position()
 
     def added(self, target: str, old: Value, value: Value, new: Unknown, node: p.Node) -> Value:
         """`target += value`: a running total, unless it was begun in this very iteration."""
-        timeline = self.timeline
-        if not isinstance(value, Unknown) or not timeline.state.loops:
+        machine = self.machine
+        if not isinstance(value, Unknown) or not machine.state.loops:
             return new
-        if self.begun.get(target) == timeline.loop_position() or not isinstance(
+        if self.begun.get(target) == machine.loop_position() or not isinstance(
             old, Number | Unknown
         ):
             return new
@@ -54,23 +53,21 @@ class Totals:
         new.total = target
         # A sum of one micro-batch's own losses is no running total: it goes backward with its micro-batch.
         rounds = {b.when for b in new.batches}
-        attached = bool(value.networks) and not timeline.state.no_grad and len(rounds) != 1
+        attached = bool(value.networks) and not machine.state.no_grad and len(rounds) != 1
         unread = attached and (_is_part(value) or value.lost or not value.loss)
-        timeline.emit(
-            t.Add(*timeline.stamp(node, target), target, attached, not value.loss, unread)
-        )
+        machine.emit(t.Add(*machine.stamp(node, target), target, attached, not value.loss, unread))
         return new
 
     def put(
         self, text: str, holder: Value, value: Value, made: Sequence[p.Expr], node: p.Node
     ) -> None:
         """`losses[i] = loss`, where `losses` is a tensor that was `made` before the loop."""
-        timeline = self.timeline
+        machine = self.machine
         if not isinstance(value, Unknown) or not isinstance(holder, Unknown | Number):
             return
-        if value.loss and timeline.state.loops and made and all(map(_allocates, made)):
-            attached = bool(value.networks) and not timeline.state.no_grad
-            timeline.emit(t.Put(*timeline.stamp(node, text), attached))
+        if value.loss and machine.state.loops and made and all(map(_allocates, made)):
+            attached = bool(value.networks) and not machine.state.no_grad
+            machine.emit(t.Put(*machine.stamp(node, text), attached))
 
 
 def _is_part(value: Unknown) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from accumlint.reading import ir as p
 from accumlint.reading.hooks import Driven
 from accumlint.tracing import trace as t
-from accumlint.tracing.interpreter import Machine
+from accumlint.tracing.parts import Parts
 from accumlint.tracing.values import Closure, Object, Unknown, Value
 
 VIA = "trainer"
@@ -14,7 +14,7 @@ VIA = "trainer"
 class Trainer:
     """Goes backward, clips, steps and clears around a method, as its contract says."""
 
-    def __init__(self, machine: Machine, driven: Driven, receiver: Value) -> None:
+    def __init__(self, machine: Parts, driven: Driven, receiver: Value) -> None:
         self.machine = machine
         self.driven = driven
         function = driven.function

@@ -5,16 +5,13 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from fractions import Fraction
-from typing import TYPE_CHECKING
 
 from accumlint.reading import ir as p
 from accumlint.tracing.calls.call import Answer, Call
 from accumlint.tracing.calls.numeric import numeric
 from accumlint.tracing.gradients.tensors import derived, detached, flat
+from accumlint.tracing.parts import Parts
 from accumlint.tracing.values import Counted, Key, Lazy, Library, Number, Object, Unknown, Value
-
-if TYPE_CHECKING:
-    from accumlint.tracing.interpreter import Machine
 
 # What a `defaultdict` gives for a key that it does not hold.
 _EMPTY: Mapping[str, Callable[[], Value]] = {
@@ -27,7 +24,7 @@ _EMPTY: Mapping[str, Callable[[], Value]] = {
 _LEAST = {"range": 1, "enumerate": 1, "islice": 1, "map": 2}
 
 
-def _lazy(_: Machine, call: Call) -> Value:
+def _lazy(_: Parts, call: Call) -> Value:
     """What hands out items one after another; nothing is fetched before somebody goes through it."""
     name, args = call.last, call.args
     if name == "enumerate":
@@ -38,7 +35,7 @@ def _lazy(_: Machine, call: Call) -> Value:
     return Lazy(name, args) if len(args) >= _LEAST.get(name, 0) else Unknown(f"{name}(…)")
 
 
-def _chain(_: Machine, call: Call) -> Value:
+def _chain(_: Parts, call: Call) -> Value:
     """The items of several iterables, one after another; of parameters, all of them."""
     parameters = [a for a in call.args if isinstance(a, Unknown) and a.parameters]
     if parameters and len(parameters) == len(call.args):
@@ -46,33 +43,33 @@ def _chain(_: Machine, call: Call) -> Value:
     return Lazy("iter", call.args)
 
 
-def _filter(_: Machine, call: Call) -> Value:
+def _filter(_: Parts, call: Call) -> Value:
     """The items that a test keeps, as if it kept all."""
     return call.args[1] if len(call.args) > 1 else Unknown("filter(…)")
 
 
-def _ordered(machine: Machine, call: Call) -> Value:
+def _ordered(parts: Parts, call: Call) -> Value:
     """The same items in another order."""
     match call.first:
         case list() | tuple() as items:
             return list(reversed(items)) if call.last == "reversed" else list(items)
         case Lazy(kind="range") as numbers:
-            return list(reversed(machine.items(numbers, 400)))
+            return list(reversed(parts.iteration.items(numbers, 400)))
         case first:
             return first
 
 
-def _len(machine: Machine, call: Call) -> Value:
+def _len(parts: Parts, call: Call) -> Value:
     """How many items there are."""
-    return machine.iteration.length(call.first)
+    return parts.iteration.length(call.first)
 
 
-def _next(machine: Machine, call: Call) -> Value:
+def _next(parts: Parts, call: Call) -> Value:
     """The item that an iterator gives next."""
-    return machine.iteration.next(call.first)
+    return parts.iteration.next(call.first)
 
 
-def _list(machine: Machine, call: Call) -> Value:
+def _list(parts: Parts, call: Call) -> Value:
     """The items of something that ends; what is not known, and what has a role, is itself."""
     first = call.first
     if not call.args:
@@ -81,11 +78,11 @@ def _list(machine: Machine, call: Call) -> Value:
         return first
     if isinstance(first, Lazy) and first.kind in ("cycle", "count", "generator"):
         return first
-    items = machine.items(first, 512)
+    items = parts.iteration.items(first, 512)
     return tuple(items) if call.last == "tuple" else items
 
 
-def _dict(_: Machine, call: Call) -> Value:
+def _dict(_: Parts, call: Call) -> Value:
     """A table, also of names and the parts of a batch that are zipped."""
     found: dict[Key, Value] = {k: v for k, v in call.kwargs.items() if k != "**"}
     match call.first:
@@ -102,7 +99,7 @@ def _dict(_: Machine, call: Call) -> Value:
     return found
 
 
-def _defaultdict(_: Machine, call: Call) -> Answer:
+def _defaultdict(_: Parts, call: Call) -> Answer:
     """A table that makes what it does not hold, of numbers, lists or tables."""
     match call.first:
         case Library(path=path) if path in _EMPTY:
@@ -111,7 +108,7 @@ def _defaultdict(_: Machine, call: Call) -> Answer:
             return NotImplemented
 
 
-def _number(_: Machine, call: Call) -> Value:
+def _number(_: Parts, call: Call) -> Value:
     """A number as it is, and what a tensor is as a number."""
     match call.first:
         case int() | float() | Fraction() as number:
@@ -122,13 +119,13 @@ def _number(_: Machine, call: Call) -> Value:
             return Unknown(call.last) if call.args else 0
 
 
-def _bool(machine: Machine, call: Call) -> Value:
+def _bool(parts: Parts, call: Call) -> Value:
     """Whether something is true, where that is known."""
-    known = machine.guards.known_truth(call.first)
+    known = parts.guards.known_truth(call.first)
     return known if known is not None else call.first
 
 
-def _of_numbers(_: Machine, call: Call) -> Value:
+def _of_numbers(_: Parts, call: Call) -> Value:
     """A function of some numbers, or of one list of them."""
     name = call.last
     values = flat(call.args) if len(call.args) == 1 else call.args
@@ -142,12 +139,12 @@ def _of_numbers(_: Machine, call: Call) -> Value:
     return derived(f"{name}({', '.join(text_of(v) for v in values)})", *values)
 
 
-def _sum(machine: Machine, call: Call) -> Value:
+def _sum(parts: Parts, call: Call) -> Value:
     """The sum of the items of one iterable."""
-    return added_up(machine, call.first, call.node)
+    return added_up(parts, call.first, call.node)
 
 
-def _isinstance(_: Machine, call: Call) -> Value:
+def _isinstance(_: Parts, call: Call) -> Value:
     """Whether a model is wrapped in DistributedDataParallel; of all else nobody knows."""
     shown, first = call.shown, call.first
     if isinstance(first, Object) and ("DistributedDataParallel" in shown or "DDP" in shown):
@@ -155,17 +152,15 @@ def _isinstance(_: Machine, call: Call) -> Value:
     return Unknown(shown)
 
 
-def _hasattr(machine: Machine, call: Call) -> Value:
+def _hasattr(parts: Parts, call: Call) -> Value:
     """Whether an object has an attribute: of its class, of a wrapper."""
     match call.args:
         case [Object() as first, str() as attribute, *_]:
             held = attribute in first.attributes
-            if first.cls is not None and (
-                held or machine.function_calls.method_of(first, attribute)
-            ):
+            if first.cls is not None and (held or parts.cross_file.method_of(first, attribute)):
                 return True
             if attribute == "no_sync" and first.role == "model":
-                wrappers = machine.state.wrappers
+                wrappers = parts.state.wrappers
                 return any(n in wrappers for n in first.networks) or first.traced is None
             if attribute == "module":
                 return bool(first.wrapper) or first.inner is not None
@@ -174,51 +169,49 @@ def _hasattr(machine: Machine, call: Call) -> Value:
     return Unknown(call.shown)
 
 
-def _getattr(machine: Machine, call: Call) -> Value:
+def _getattr(parts: Parts, call: Call) -> Value:
     """An attribute by its name, or what a setting picks among the classes of a module."""
     match call.args:
         case [Object() as first, str() as name, *_] if name in first.attributes:
             return first.attributes[name]
         case [Unknown() as first, str() as name, bool() | 0 | -1 as told, *_]:
             # A limit of 0 is none, and an epoch of 0 has come.
-            return machine.resolver.symbol(f"{first.text}.{name}", name, call.node, hint=told)
+            return parts.resolver.symbol(f"{first.text}.{name}", name, call.node, hint=told)
         case [Object() as first, str() as name, None, *_] if first.role:
             # Not every one has it.
             return Unknown(f"{first.text}.{name}")
         case [first, str() as name, *_]:
-            return machine.attributes.attribute(first, name, call.node)
+            return parts.attributes.attribute(first, name, call.node)
         case [Library() as first, Unknown() as name, *_]:
-            picked = machine.function_calls.picked(
-                machine.cross_file.classes(first), name, name.text
-            )
+            picked = parts.cross_file.picked(parts.cross_file.of_module(first), name, name.text)
             return picked if picked is not None else Unknown("getattr(…)")
         case _:
             return Unknown("getattr(…)")
 
 
-def _setattr(machine: Machine, call: Call) -> Value:
+def _setattr(parts: Parts, call: Call) -> Value:
     """Sets an attribute by its name."""
     name = call.argument(1)
     if len(call.args) > 2 and isinstance(name, str):
         text = f"{text_of(call.first)}.{name}"
-        machine.attributes.set_attribute(call.first, name, call.args[2], call.node, text)
+        parts.attributes.set_attribute(call.first, name, call.args[2], call.node, text)
 
 
-def _any_or_all(machine: Machine, call: Call) -> Value:
+def _any_or_all(parts: Parts, call: Call) -> Value:
     """Whether any or all items are true, where that is known of each."""
-    items = machine.items(call.first) if call.first is not None else []
-    known = [machine.guards.known_truth(i) for i in items]
+    items = parts.iteration.items(call.first) if call.first is not None else []
+    known = [parts.guards.known_truth(i) for i in items]
     if items and all(k is not None for k in known):
         return any(known) if call.last == "any" else all(known)
     return derived(call.shown, *items)
 
 
-def _globals(machine: Machine, _: Call) -> Value:
+def _globals(parts: Parts, _: Call) -> Value:
     """The classes of the file that is executed."""
-    return machine.cross_file.classes()
+    return parts.cross_file.of_module()
 
 
-def _divmod(_: Machine, call: Call) -> Value:
+def _divmod(_: Parts, call: Call) -> Value:
     """A quotient and a remainder."""
     match call.args:
         case [int() as number, int() as divisor] if divisor:
@@ -227,18 +220,18 @@ def _divmod(_: Machine, call: Call) -> Value:
             return Unknown("div"), Unknown("mod")
 
 
-def _shown(_: Machine, call: Call) -> Value:
+def _shown(_: Parts, call: Call) -> Value:
     """What is known by how it is written alone."""
     return Unknown(call.shown)
 
 
-def _callable(_: Machine, call: Call) -> Value:
+def _callable(_: Parts, call: Call) -> Value:
     """Whether something can be called, as if all that is known could."""
     return not isinstance(call.first, Unknown | None)
 
 
 # The functions that go through items, of Python and of its standard library.
-ITERABLES: Mapping[str, Callable[[Machine, Call], Value]] = {
+ITERABLES: Mapping[str, Callable[[Parts, Call], Value]] = {
     "chain": _chain,
     "filter": _filter,
     **dict.fromkeys(("reversed", "sorted"), _ordered),
@@ -247,7 +240,7 @@ ITERABLES: Mapping[str, Callable[[Machine, Call], Value]] = {
     ),
 }
 # What models a call of one of Python's own functions, by its name.
-BUILTINS: Mapping[str, Callable[[Machine, Call], Answer]] = {
+BUILTINS: Mapping[str, Callable[[Parts, Call], Answer]] = {
     **ITERABLES,
     "bool": _bool,
     "callable": _callable,
@@ -272,12 +265,12 @@ BUILTINS: Mapping[str, Callable[[Machine, Call], Answer]] = {
 }
 
 
-def added_up(machine: Machine, value: Value, node: p.Node) -> Value:
+def added_up(parts: Parts, value: Value, node: p.Node) -> Value:
     """The sum of some items; of data without a loss, a count."""
-    items = machine.items(value)
+    items = parts.iteration.items(value)
     total: Value = 0
     for item in items:
-        total = machine.expressions.arithmetic(
+        total = parts.tensors.arithmetic(
             "+", total, item, p.Binary(node.at, "+", p.Const(node.at, 0), p.Const(node.at, 0))
         )
     if isinstance(total, Unknown) and total.batches and not total.networks and not total.loss:

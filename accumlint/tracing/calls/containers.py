@@ -1,9 +1,11 @@
-"""Methods of lists, dicts and strings."""
+"""Methods of lists, dicts and strings, and named tuples."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
+from accumlint.reading import ir as p
+from accumlint.tracing.gradients.tensors import derived
 from accumlint.tracing.values import Key, Unknown, Value
 
 
@@ -76,3 +78,12 @@ def string_method(base: str, name: str, args: list[Value]) -> Value:
             return base.endswith(end)
         case _:
             return Unknown(f"{base!r}.{name}")
+
+
+def record(fields: list[str], given: list[Value], named: dict[str, Value], node: p.Node) -> Unknown:
+    """A named tuple: what it holds goes by a number and by a name."""
+    found = derived("namedtuple(…)", *given, *named.values(), node=node)
+    for position, name in enumerate(fields):
+        value = given[position] if position < len(given) else named.get(name)
+        found.attributes[name] = found.attributes[f"[{position}]"] = value
+    return found

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 from fractions import Fraction
-from typing import TYPE_CHECKING
 
 from accumlint.reading import frameworks, names, usage
 from accumlint.reading import ir as p
+from accumlint.reading.excerpts import Excerpt
 from accumlint.reading.gradient_slice import key
+from accumlint.reading.modules import Definition, anything
+from accumlint.tracing import trace as t
 from accumlint.tracing.calls import containers
-from accumlint.tracing.calls.call import Call
+from accumlint.tracing.calls.call import Answer, Call
+from accumlint.tracing.calls.cross_file import passed_through, works_out_a_loss
 from accumlint.tracing.calls.library import call_library
+from accumlint.tracing.calls.opaque import OpaqueCalls
+from accumlint.tracing.gradients.tensors import flat
+from accumlint.tracing.objects import skips_steps
+from accumlint.tracing.parts import Parts
 from accumlint.tracing.values import (
     Bound,
     ClassValue,
@@ -26,59 +33,61 @@ from accumlint.tracing.values import (
     Value,
 )  # fmt: skip
 
-if TYPE_CHECKING:
-    from accumlint.tracing.interpreter import Machine
-
 _OF_NUMBERS = frozenset({"torch", "math", "np", "numpy"})
 # What torch's modules give themselves back from.
 _MOVING = frozenset({"to", "cuda", "cpu", "half", "float", "double", "bfloat16", "train", "eval"})
+_CLIPPING = (t.Clip, t.Rescale, t.Unscale, t.Step)
+_TABLED = frozenset({"Accelerator", "Fabric"}).union(
+    frameworks.WRAPPERS, frameworks.SCALERS, frameworks.NATIVE_SCALERS, frameworks.LOADERS, frameworks.OPTIMIZERS,
+    frameworks.OPTIMIZER_FACTORIES, frameworks.SCHEDULERS, frameworks.CLIPS, frameworks.HELPER_CLIPS,
+    frameworks.WRAPPING_ITERABLES,
+)  # fmt: skip
 
 
 class Dispatch:
     """The meaning of calls for one machine."""
 
-    def __init__(self, machine: Machine) -> None:
-        self.machine = machine
+    def __init__(self, parts: Parts) -> None:
+        self.parts = parts
+        self.opaque_calls = OpaqueCalls(parts)
 
     def call(self, node: p.Call) -> Value:
         called = p.dotted(node.func)
         receiver, _, last = called.rpartition(".")
         # A logarithm is no entry in a log.
         shows = frameworks.is_report(last) and node.args and receiver not in _OF_NUMBERS
-        if shows and self.machine.losses.report(node) and last in frameworks.REPORTS:
+        if shows and self.parts.losses.report(node) and last in frameworks.REPORTS:
             return None
         return self._call(node)
 
     def _call(self, node: p.Call) -> Value:
         func = node.func
         if isinstance(func, p.Attr):
-            function_calls = self.machine.function_calls
             of = func.base.func if isinstance(func.base, p.Call) else None
             if isinstance(of, p.Name) and of.id == "super":
                 args, kwargs = self.arguments(node)
-                return function_calls.super_call(func.name, args, kwargs, node)
-            base = self.machine.eval(func.base)
+                return self.parts.function_calls.super_call(func.name, args, kwargs, node)
+            base = self.parts.eval(func.base)
             if base is None:
-                base = self.machine.attributes.used(func.base)
+                base = self.parts.resolver.used(func.base)
             args, kwargs = self.arguments(node)
             receiver = p.dotted(usage.unwrapped(func.base))
-            roles = self.machine.resolver.roles
+            roles = self.parts.roles.file
             averaging = roles.is_averaging(receiver.rpartition(".")[2].split("[")[0], func.name)
             if averaging and not _gives_numbers(node, args):
-                found = (
-                    function_calls.method_of(base, func.name) if isinstance(base, Object) else None
-                )
-                if self.machine.updates.average(receiver, found, base, node):
+                owned = isinstance(base, Object)
+                found = self.parts.cross_file.method_of(base, func.name) if owned else None
+                if self.parts.updates.average(receiver, found, base, node):
                     return None
             return self.method(base, func.name, args, kwargs, node)
-        callee = self.machine.eval(func)
+        callee = self.parts.eval(func)
         args, kwargs = self.arguments(node)
         if isinstance(callee, Unknown) and isinstance(func, p.Name) and not callee.tensor:
-            if self.machine.resolver.role(func.id) == "criterion":
+            if self.parts.roles.of(func.id) == "criterion":
                 # Whatever made it, it works out a loss.
-                callee = self.machine.objects.symbol("criterion", func.id, node)
+                callee = self.parts.objects.symbol("criterion", func.id, node)
         if isinstance(func, p.Name) and names.is_averaging("", func.id):
-            if self.machine.updates.average(func.id, callee, None, node):
+            if self.parts.updates.average(func.id, callee, None, node):
                 return None
         return self.apply(callee, args, kwargs, node)
 
@@ -86,7 +95,7 @@ class Dispatch:
         args: list[Value] = []
         kwargs: dict[str, Value] = {}
         for argument in node.args:
-            value = self.machine.eval(argument.value)
+            value = self.parts.eval(argument.value)
             if argument.star == "*":
                 args.extend(value if isinstance(value, list | tuple) else [value])
             elif argument.star == "**":
@@ -105,11 +114,11 @@ class Dispatch:
     ) -> Value:
         match callee:
             case Closure():
-                return self.machine.function_calls.invoke(callee, args, kwargs, None, node)
+                return self.parts.function_calls.invoke(callee, args, kwargs, None, node)
             case Bound(receiver=receiver, closure=closure):
-                return self.machine.function_calls.invoke(closure, args, kwargs, receiver, node)
+                return self.parts.function_calls.invoke(closure, args, kwargs, receiver, node)
             case ClassValue():
-                return self.machine.function_calls.construct(callee, args, kwargs, node)
+                return self.parts.function_calls.construct(callee, args, kwargs, node)
             case Library():
                 return self.library(callee, args, kwargs, node)
             case Method(receiver=receiver, name=name):
@@ -124,14 +133,14 @@ class Dispatch:
                 return self.call_object(callee, args, kwargs, node)
             case Unknown(text=text, loss=True, lost=True) if text.endswith("loss"):
                 # A parameter called `loss` that is called is no loss yet, but works one out.
-                criterion = self.machine.objects.symbol("criterion", callee.text, node)
+                criterion = self.parts.objects.symbol("criterion", callee.text, node)
                 return self.apply(criterion, args, kwargs, node)
             case Unknown():
-                return self.machine.opaque_calls.call(callee, Call(callee.text, args, kwargs, node))
+                return self.opaque_calls.call(callee, Call(callee.text, args, kwargs, node))
             case Context():
                 return callee
             case _:
-                return self.machine.opaque_calls.call(callee, Call("…", args, kwargs, node))
+                return self.opaque_calls.call(callee, Call("…", args, kwargs, node))
 
     def method(
         self, base: Value, name: str, args: list[Value], kwargs: dict[str, Value], node: p.Node
@@ -139,40 +148,38 @@ class Dispatch:
         match base:
             case Library(path=path, importer=importer):
                 full = f"{path}.{name}"
-                if full in self.machine.symbols:
-                    return self.apply(self.machine.symbols[full], args, kwargs, node)
+                if full in self.parts.symbols:
+                    return self.apply(self.parts.symbols[full], args, kwargs, node)
                 return self.library(Library(full, importer), args, kwargs, node)
             case Object():
                 return self.object_method(base, name, args, kwargs, node)
             case Unknown():
-                return self.machine.opaque_calls.method(base, Call(name, args, kwargs, node))
+                return self.opaque_calls.method(base, Call(name, args, kwargs, node))
             case list():
-                return containers.list_method(base, name, args, self.machine.items)
+                return containers.list_method(base, name, args, self.parts.iteration.items)
             case dict():
                 if name in ("get", "pop") and args and isinstance(args[0], Unknown):
-                    picked = self.machine.function_calls.picked(base, args[0], args[0].text)
+                    picked = self.parts.cross_file.picked(base, args[0], args[0].text)
                     if picked is not None:
                         return picked
                 return containers.dict_method(base, name, args, kwargs)
             case str():
                 return containers.string_method(base, name, args)
             case ClassValue(cls=cls):
-                found = self.machine.function_calls.find_method(cls, name)
+                found = self.parts.cross_file.find_method(cls, name)
                 if found is not None:
                     receiver = base if "classmethod" in found.function.decorators else None
-                    return self.machine.function_calls.invoke(found, args, kwargs, receiver, node)
-                if name == "apply" and (
-                    passed := self.machine.function_calls.passed_through(cls, args)
-                ):
+                    return self.parts.function_calls.invoke(found, args, kwargs, receiver, node)
+                if name == "apply" and (passed := passed_through(cls, args)):
                     return passed
-                if name == "from_pretrained" and self.machine.function_calls.works_out_a_loss(cls):
-                    return self.machine.function_calls.from_pretrained(
+                if name == "from_pretrained" and works_out_a_loss(cls):
+                    return self.parts.function_calls.from_pretrained(
                         base, Call(name, args, kwargs, node)
                     )
                 call = Call(f"{cls.name}.{name}", args, kwargs, node)
-                return self.machine.opaque_calls.call(base, call)
+                return self.opaque_calls.call(base, call)
             case Context(kind="stack"):
-                return self.machine.sync_contexts.stack_method(base, name, args, node)
+                return self.parts.sync_contexts.stack_method(base, name, args, node)
             case int() | float() | Fraction():
                 # A tensor that is only a number here.
                 known = frameworks.PASSING | frameworks.DETACHING | {"mean", "sum"}
@@ -180,9 +187,9 @@ class Dispatch:
             case None:
                 return None
             case Lazy():
-                return self.machine.iteration.next(base) if name == "__next__" else Unknown(name)
+                return self.parts.iteration.next(base) if name == "__next__" else Unknown(name)
             case _:
-                value = self.machine.attributes.attribute(base, name, node)
+                value = self.parts.attributes.attribute(base, name, node)
                 if isinstance(value, Method):
                     return Unknown(name)
                 return self.apply(value, args, kwargs, node)
@@ -193,54 +200,54 @@ class Dispatch:
         if name in base.attributes:
             held = base.attributes[name]
             if held is None:
-                held = self.machine.attributes.put_later(base, name, node)
+                held = self.parts.resolver.put_later(base, name, node)
             return self.apply(held, args, kwargs, node)
         if name == "module" and base.role in ("model", "engine"):
-            inner = self.machine.attributes.object_attribute(base, name, node)
+            inner = self.parts.attributes.object_attribute(base, name, node)
             return self.apply(inner, args, kwargs, node)
         call = Call(f"{base.text}.{name}", args, kwargs, node)
         if base.role in ("", "model") or base.cls is not None:
-            found = self.machine.function_calls.method_of(base, name)
+            found = self.parts.cross_file.method_of(base, name)
             if found is not None and base.role not in ("optimizer", "scheduler"):
                 if base.role == "model" and name == "forward":
-                    return self.machine.losses.forward(base, args, kwargs, node, found)
+                    return self.parts.losses.forward(base, args, kwargs, node, found)
                 if base.role == "model" and "loss" in name and _is_left_open(found):
                     # A subclass works the loss out.
                     return self._loss_by(base, args, kwargs, node)
                 if base.role == "" and _is_abstract(found):
-                    return self.machine.opaque_calls.call(None, call)
-                value = self.machine.function_calls.invoke(
+                    return self.opaque_calls.call(None, call)
+                value = self.parts.function_calls.invoke(
                     found.closure, args, kwargs, found.receiver, node
                 )
-                trains = key(found.closure.function) in self.machine.relevance.reaching_backward
+                trains = key(found.closure.function) in self.parts.relevance.reaching_backward
                 if base.role == "model" and not trains:
-                    return self.machine.losses.part_of(base, value, args, kwargs, node)
+                    return self.parts.losses.part_of(base, value, args, kwargs, node)
                 # What trains itself gives what it says.
                 return value
         if base.role == "model" and "loss" in name and ".unwrap_model(" in base.text:
             return self._loss_by(base, args, kwargs, node)
-        handled, value = self.machine.objects.method(base, name, args, kwargs, node)
+        handled, value = self.parts.object_methods.method(base, name, args, kwargs, node)
         if handled:
             return value
         if base.cls is not None and base.role == "":
             if name in _MOVING:
                 # A loss of one's own is a module, and the same one elsewhere.
                 return base
-            special = self.machine.engines.framework_method(base, name, args, kwargs, node)
+            special = self.parts.engines.framework_method(base, name, args, kwargs, node)
             if special is not None:
                 return special[0]
-            callee = self.machine.resolver.symbol(call.path, name, node)
+            callee = self.parts.resolver.symbol(call.path, name, node)
             if isinstance(callee, Object) and callee.role in ("model", "criterion"):
                 # An attribute that a base class or somebody else sets.
                 return self.call_object(callee, args, kwargs, node)
-            return self.machine.opaque_calls.call(callee, call)
-        return self.machine.opaque_calls.call(base, call)
+            return self.opaque_calls.call(callee, call)
+        return self.opaque_calls.call(base, call)
 
     def _loss_by(
         self, model: Object, args: list[Value], kwargs: dict[str, Value], node: p.Node
     ) -> Value:
         """A loss that a model's own method, or what is given the model, works out of a forward."""
-        value = self.machine.losses.forward(model, args, kwargs, node, None)
+        value = self.parts.losses.forward(model, args, kwargs, node, None)
         if isinstance(value, Unknown):
             value.loss = True
         return value
@@ -250,15 +257,81 @@ class Dispatch:
     ) -> Value:
         """A call of something imported or built in."""
         call = Call(callee.path, args, kwargs, node)
-        found = self.machine.cross_file.call(callee, call)
-        return found if found is not NotImplemented else call_library(self.machine, call)
+        found = self._imported(callee, call)
+        return found if found is not NotImplemented else call_library(self.parts, call)
+
+    def _imported(self, callee: Library, call: Call) -> Answer:
+        """What a call of something imported gives; NotImplemented where it is not followed."""
+        last, parts = call.last, self.parts
+        if last == "from_pretrained":
+            return self._from_pretrained(callee, call)
+        definition = self.parts.cross_file.find(callee)
+        # A class that the project defines under a framework's name is the project's, but for the framework's source.
+        defined = definition is not None and not callee.path.startswith(
+            ("accelerate.", "lightning")
+        )
+        tabled = last in _TABLED and not (defined and last in ("Accelerator", "Fabric"))
+        if tabled or (definition is not None and _clips_by_own_means(definition)):
+            return NotImplemented
+        if definition is not None and _is_scheduler(definition):
+            return parts.objects.made("scheduler", "", last, frozenset(), call.node)
+        if definition is not None and len(definition.attributes) == 1:
+            excerpt = self.parts.cross_file.followed(Definition(definition.module, definition.name))
+            cls = excerpt.statement if excerpt is not None else None
+            found = parts.cross_file.find_method(cls, last) if isinstance(cls, p.Class) else None
+            if isinstance(cls, p.Class) and found is not None:
+                value = ClassValue(cls, None)
+                return self.method(value, last, call.args, call.kwargs, call.node)
+        excerpt = self.parts.cross_file.followed(definition) or self._given_a_gradient(callee, call)
+        match excerpt.statement if excerpt is not None else None:
+            case p.Function() as function if function not in self.parts.cross_file.borders.refused:
+                before = len(parts.state.events)
+                closure = Closure(function, None)
+                value = parts.function_calls.invoke(
+                    closure, call.args, call.kwargs, None, call.node
+                )
+                done = parts.state.events[before:]
+                clips = not names.is_clip(last) or any(isinstance(e, _CLIPPING) for e in done)
+                clears = not names.is_clearing(last) or any(isinstance(e, t.Clear) for e in done)
+                tells = (excerpt is not None and excerpt.is_eventful) or _tells(value)
+                # Where nothing is seen of how it clips, by means of its own, its name stands for it.
+                return value if clips and clears and tells else NotImplemented
+            case p.Class() as cls:
+                return parts.function_calls.construct(
+                    ClassValue(cls, None), call.args, call.kwargs, call.node
+                )
+            case _:
+                return NotImplemented
+
+    def _given_a_gradient(self, callee: Library, call: Call) -> Excerpt | None:
+        """The excerpt of a function that a loss, or what a network gave, passes through."""
+        passed = flat(call.given)
+        if not callee.importer or not any(isinstance(v, Unknown) and v.networks for v in passed):
+            return None
+        project = self.parts.cross_file.borders.project
+        definition = project.find(callee.path, callee.importer, anything)
+        return self.parts.cross_file.executable(
+            project.of_values(definition) if definition is not None else None
+        )
+
+    def _from_pretrained(self, callee: Library, call: Call) -> Answer:
+        """What a class of another file makes of a checkpoint, where its forward tells of a loss."""
+        holder = Library(callee.path.rpartition(".")[0], callee.importer)
+        excerpt = self.parts.cross_file.followed(self.parts.cross_file.find(holder))
+        match excerpt.statement if excerpt is not None else None:
+            case p.Class() as cls if works_out_a_loss(cls):
+                if self.parts.cross_file.find_method(cls, "from_pretrained") is not None:
+                    return NotImplemented
+                return self.parts.function_calls.from_pretrained(ClassValue(cls, None), call)
+            case _:
+                return NotImplemented
 
     def call_object(
         self, callee: Object, args: list[Value], kwargs: dict[str, Value], node: p.Node
     ) -> Value:
         if callee.role == "model" or (callee.role == "" and callee.networks and callee.cls is None):
-            own = self.machine.function_calls.method_of(callee.inner or callee, "forward")
-            return self.machine.losses.forward(callee, args, kwargs, node, own)
+            own = self.parts.cross_file.method_of(callee.inner or callee, "forward")
+            return self.parts.losses.forward(callee, args, kwargs, node, own)
         if callee.role == "criterion" and callee.cls is None:
             given = [*args, *kwargs.values()]
             model = next((a for a in given if isinstance(a, Object) and a.role == "model"), None)
@@ -266,17 +339,17 @@ class Dispatch:
                 # It calls the model that it is given.
                 return self._loss_by(model, [a for a in given if a is not model], {}, node)
             text = f"{callee.text}(…)"
-            return self.machine.tensors.loss_of(text, given, callee.reduction, callee.varies, node)
-        call = self.machine.function_calls.method_of(
+            return self.parts.tensors.loss_of(text, given, callee.reduction, callee.varies, node)
+        call = self.parts.cross_file.method_of(
             callee, "__call__"
-        ) or self.machine.function_calls.method_of(callee, "forward")
+        ) or self.parts.cross_file.method_of(callee, "forward")
         if call is not None:
-            return self.machine.function_calls.invoke(call.closure, args, kwargs, callee, node)
+            return self.parts.function_calls.invoke(call.closure, args, kwargs, callee, node)
         if callee.role == "scaler" and len(args) > 1 and not _are_parameters(args[0]):
-            return self.machine.updates.native_scaler(callee, args, kwargs, node)
+            return self.parts.updates.native_scaler(callee, args, kwargs, node)
         if callee.role == "engine":
-            return self.machine.losses.forward(callee, args, kwargs, node, None)
-        return self.machine.opaque_calls.call(callee, Call(callee.text, args, kwargs, node))
+            return self.parts.losses.forward(callee, args, kwargs, node, None)
+        return self.opaque_calls.call(callee, Call(callee.text, args, kwargs, node))
 
 
 def _gives_numbers(node: p.Call, args: list[Value]) -> bool:
@@ -312,3 +385,31 @@ def _is_left_open(method: Bound) -> bool:
 def _are_parameters(value: Value) -> bool:
     """True for what a helper that multiplies gradients is given, whatever it is called."""
     return isinstance(value, list | tuple) or (isinstance(value, Unknown) and value.parameters)
+
+
+def _clips_by_own_means(definition: Definition) -> bool:
+    """True for a function that its name says to clip gradients, with nothing in it that a table knows."""
+    if not names.is_clip(definition.name) or definition.block.is_class:
+        return False
+    return not definition.calls & (frameworks.CLIPS | {"unscale_", "step", "backward"})
+
+
+def _is_scheduler(definition: Definition) -> bool:
+    """True for a class that derives from one of torch's schedulers, and moves whenever it is told to."""
+    plain = definition.name and not definition.attributes
+    derived = plain and frameworks.is_scheduler(definition.block.bases)
+    cls = definition.module.part(definition.name) if derived else None
+    return isinstance(cls, p.Class) and not skips_steps(cls)
+
+
+def _tells(value: Value) -> bool:
+    """True for a result that says more than its name does."""
+    match value:
+        case Unknown():
+            return value.tensor or value.loss
+        case Object():
+            return bool(value.role) or value.cls is not None
+        case tuple() | list():
+            return any(_tells(part) for part in flat([value]) if not isinstance(part, tuple | list))
+        case _:
+            return value is not None and not isinstance(value, Library)

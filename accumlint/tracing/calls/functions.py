@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
 
-from accumlint.reading import frameworks, names
 from accumlint.reading import ir as p
+from accumlint.reading import names
 from accumlint.reading.gradient_slice import key
 from accumlint.reading.syntax import Source
 from accumlint.tracing import trace as t
-from accumlint.tracing.budget import LOOKS_OF_STEP, STEPS_OF_WALK
+from accumlint.tracing.attributes import Attributes
 from accumlint.tracing.calls.call import Call
-from accumlint.tracing.calls.cross_file import DEFINITIONS
-from accumlint.tracing.calls.library import record
-from accumlint.tracing.control.exits import Stopped
+from accumlint.tracing.calls.containers import record
+from accumlint.tracing.calls.cross_file import CrossFile, works_out_a_loss
+from accumlint.tracing.control.exits import PythonError, Stopped, TooFar
+from accumlint.tracing.control.guards import Guards
+from accumlint.tracing.gradients.engines import Engines
 from accumlint.tracing.gradients.tensors import derived, flat
+from accumlint.tracing.machine import Machine
+from accumlint.tracing.name_resolver import NameResolver
 from accumlint.tracing.values import (
     Bound,
     ClassValue,
@@ -29,22 +33,32 @@ from accumlint.tracing.values import (
     Value,
 )  # fmt: skip
 
-if TYPE_CHECKING:
-    from accumlint.tracing.interpreter import Machine
-
 MAX_DEPTH = 24
+# A call that only makes a value may take so many expressions; past that it is not worth following.
+MAX_NODES_OF_VALUE = 1_500
+# All such calls of a run together.
+MAX_NODES_OF_VALUES = 60_000
 # How often a run goes through one evaluation. What the training does with it shows by then.
 _MEASURED = 2
 # Base classes of what only holds values under names.
 _RECORDS = frozenset({"ModelOutput", "NamedTuple"})
 
 
+@dataclass(eq=False, repr=False)
 class FunctionCalls:
     """Executes the project's own functions and makes instances of its classes."""
 
-    def __init__(self, machine: Machine) -> None:
-        self.machine = machine
-        self.lineages: dict[p.Class, list[p.Class]] = {}
+    machine: Machine
+    cross_file: CrossFile
+    guards: Guards
+    resolver: NameResolver
+    engines: Engines
+    attributes: Attributes
+    # How many expressions took values of other files.
+    spent: int = 0
+
+    def __post_init__(self) -> None:
+        self.objects = self.resolver.objects
 
     def invoke(
         self,
@@ -60,8 +74,7 @@ class FunctionCalls:
         if len(measured) == _MEASURED:
             return measured[-1]
         begun, fetched = len(state.events), state.serial
-        cross_file = self.machine.cross_file
-        run = cross_file.entered if cross_file.crosses(closure.function) else self.executed
+        run = self._entered if self._crosses(closure.function) else self.executed
         call = Call(closure.function.name, args, kwargs, node)
         found = run(closure, receiver, call)
         if state.loops and names.is_evaluation(closure.function.name):
@@ -72,6 +85,65 @@ class FunctionCalls:
             if aside and state.serial > fetched and not given:
                 state.evaluated.setdefault(closure.function, []).append(found)
         return found
+
+    def _crosses(self, function: p.Function) -> bool:
+        """True for a function of another file, called by the one that is being checked."""
+        at_home = self.machine.home is self.machine.main
+        return at_home and function.source is not self.machine.program.source
+
+    def _entered(self, closure: Closure, receiver: Value, call: Call) -> Value:
+        """A call into another file. One that only makes a value is given up when it takes too long or raises."""
+        machine = self.machine
+        function, node = closure.function, call.node
+        led_by, machine.led_by = machine.led_by, node
+        try:
+            if not machine.making and self.cross_file.reaches(
+                function, lambda r: r.reaching_strong, node
+            ):
+                value = self.executed(closure, receiver, call)
+                return self._given(value, node)
+            if function not in machine.borders.refused:
+                return self._given(self._tried(closure, receiver, call), node)
+        finally:
+            machine.led_by = led_by
+        return machine.opaque_call(receiver, call)
+
+    def _given(self, value: Value, node: p.Node) -> Value:
+        """A result on its way into the checked file, where objects take the names that they are given there."""
+        for given in flat([value]):
+            traced = given.traced if isinstance(given, Object) else None
+            if (
+                isinstance(given, Object)
+                and traced is not None
+                and traced.node in self.machine.borders.leads
+            ):
+                given.traced = replace(traced, text=traced.role, node=node)
+                given.text = traced.role
+                given.used = False
+        return value
+
+    def _tried(self, closure: Closure, receiver: Value, call: Call) -> Value:
+        machine, state = self.machine, self.machine.state
+        ceiling, begun = machine.ceiling, state.nodes
+        machine.ceiling = min(ceiling, begun + MAX_NODES_OF_VALUE)
+        machine.making += 1
+        value: Value = None
+        try:
+            value = self.executed(closure, receiver, call)
+        except (PythonError, TooFar):
+            machine.borders.refused.add(closure.function)
+            self.guards.goal = self.guards.deciding = None
+        finally:
+            machine.ceiling = ceiling
+            machine.making -= 1
+            # The budget of a run is for its loops; what they are made of has one of its own.
+            self.spent += state.nodes - begun
+            state.nodes = begun
+        if self.spent > MAX_NODES_OF_VALUES:
+            raise Stopped("too many steps in other files")
+        if closure.function in machine.borders.refused:
+            return machine.opaque_call(receiver, call)
+        return value
 
     def executed(self, closure: Closure, receiver: Value, call: Call) -> Value:
         """What the body of a function gives."""
@@ -106,7 +178,7 @@ class FunctionCalls:
     def framed(self, closure: Closure, receiver: Value, call: Call) -> Frame:
         """A frame with the parameters bound; what was not given is known by its name."""
         function = closure.function
-        home = self.machine.cross_file.home_of(function.source)
+        home = self.cross_file.home_of(function.source)
         frame = Frame(
             {}, closure.scope, owner=closure.owner, receiver=receiver, home=home, function=function
         )
@@ -137,15 +209,15 @@ class FunctionCalls:
             elif param.name in left:
                 frame.names[param.name] = left.pop(param.name)
             elif param.default is not None and not isinstance(node, p.Function) and spread is None:
-                frame.names[param.name] = self.machine.cross_file.default(param.default, home)
+                frame.names[param.name] = self.cross_file.default(param.default, home)
             elif param.default is None and isinstance(spread, Unknown) and spread.batches:
                 frame.names[param.name] = _part(spread, param.name)
             else:
                 frame.names[param.name] = self.parameter(param, function)
         for name, value in list(frame.names.items()):
-            told = self.machine.resolver.is_steps(name) or names.is_updates_per_epoch(name)
+            told = self.resolver.roles.is_steps(name) or names.is_updates_per_epoch(name)
             if told and (isinstance(value, Unknown) or (value == 1 and type(value) is int)):
-                frame.names[name] = self.machine.resolver.named(name, name, value, function)
+                frame.names[name] = self.resolver.named(name, name, value, function)
         return frame
 
     def parameter(self, param: p.Param, function: p.Function) -> Value:
@@ -156,28 +228,26 @@ class FunctionCalls:
         default = param.default
         if default is not None and p.render(default) == "-1" and not _ends_a_loop(param, function):
             # Unset, as limits are.
-            return self.machine.resolver.symbol(param.name, param.name, function, hint=-1)
+            return self.resolver.symbol(param.name, param.name, function, hint=-1)
         if isinstance(default, p.Const):
             if isinstance(default.value, bool):
-                if self.machine.resolver.is_steps(param.name) and _holds_back(param.name, function):
+                if self.resolver.roles.is_steps(param.name) and _holds_back(param.name, function):
                     # It is told for every micro-batch but the last of a window.
                     self.machine.state.asked = True
                     held = f"not {param.name} % {self.machine.scenario.steps} == 0"
                     return Unknown(held, hint=default.value)
-                return self.machine.resolver.symbol(
-                    param.name, param.name, function, hint=default.value
-                )
+                return self.resolver.symbol(param.name, param.name, function, hint=default.value)
             if (
                 isinstance(default.value, int)
-                and not self.machine.resolver.is_steps(param.name)
+                and not self.resolver.roles.is_steps(param.name)
                 and names.is_start(param.name)
             ):
                 return default.value
             if isinstance(default.value, str):
                 return Unknown(param.name)
-        if self.machine.resolver.roles.is_loss(param.name):
+        if self.resolver.roles.file.is_loss(param.name):
             return Unknown(param.name, loss=True, lost=True)
-        found = self.machine.resolver.symbol(param.name, param.name, function)
+        found = self.resolver.symbol(param.name, param.name, function)
         return self.annotated(found, param.annotation, function.source, function)
 
     def annotated(self, value: Value, annotation: str, source: Source, node: p.Node) -> Value:
@@ -187,16 +257,16 @@ class FunctionCalls:
         """
         match value:
             case Object(cls=None, role="model" | "criterion") | Unknown(tensor=False, terms=None):
-                cls = self.machine.cross_file.cls(annotation, source) if annotation else None
+                cls = self.cross_file.cls(annotation, source) if annotation else None
             case _:
                 return value
         given: dict[str, Value] = {"**": Unknown("kwargs")}
         if isinstance(value, Object) and value.role == "model":
-            init = self.find_method(cls, "__init__") if cls is not None else None
+            init = self.cross_file.find_method(cls, "__init__") if cls is not None else None
             value.cls = cls if cls is not None and "forward" in cls.methods else None
             if value.cls is not None and init is not None:
                 self.invoke(init, [], given, value, node)
-        elif cls is not None and self.works_out_a_loss(cls):
+        elif cls is not None and works_out_a_loss(cls):
             return self.construct(ClassValue(cls, None), [], given, node)
         return value
 
@@ -205,7 +275,7 @@ class FunctionCalls:
         machine = self.machine
         if not param.annotation:
             return None
-        cls = machine.cross_file.cls(param.annotation, function.source)
+        cls = self.cross_file.cls(param.annotation, function.source)
         if cls is None or not any(
             map(machine.relevance.reaching_backward.__contains__, map(key, cls.methods.values()))
         ):
@@ -251,9 +321,9 @@ class FunctionCalls:
         self, value: ClassValue, args: list[Value], kwargs: dict[str, Value], node: p.Node
     ) -> Value:
         cls = value.cls
-        bases = self.all_bases(cls)
-        found = self.machine.objects.instance(cls, bases, node, flat([*args, *kwargs.values()]))
-        init = self.find_method(cls, "__init__")
+        bases = self.cross_file.all_bases(cls)
+        found = self.objects.instance(cls, bases, node, flat([*args, *kwargs.values()]))
+        init = self.cross_file.find_method(cls, "__init__")
         told = any("dataclass" in d for d in cls.decorators)
         if init is not None:
             self.invoke(init, args, kwargs, found, node)
@@ -271,27 +341,6 @@ class FunctionCalls:
         config = call.kwargs.get("config", Unknown("config"))
         return self.construct(value, [config, *call.args[1:]], given, call.node)
 
-    def works_out_a_loss(self, cls: p.Class) -> bool:
-        """True for a class with a method that calls a loss function."""
-        called = (n for m in cls.methods.values() for n in p.walk(m.body) if isinstance(n, p.Call))
-        lasts = (p.dotted(call.func).rpartition(".")[2] for call in called)
-        known = frameworks.LOSSES | frameworks.CRITERIA
-        return not known.isdisjoint(lasts)
-
-    def passed_through(self, cls: p.Class, args: list[Value]) -> Value:
-        """What the `apply` of an autograd function gives back as it was given, gradient and all; None for others."""
-        if not {"forward", "backward"} <= cls.methods.keys():
-            return None
-        forward, backward = cls.methods["forward"], cls.methods["backward"]
-        given = [param.name for param in forward.params[1:]]
-        gradients = {param.name for param in backward.params[1:2]}
-        for value, name in zip(args, given, strict=False):
-            place = given.index(name)
-            passes = all(_named(returned, 0) == name for returned in _returned(forward))
-            if passes and all(_named(r, place) in gradients for r in _returned(backward)):
-                return value
-        return None
-
     def super_call(
         self, name: str, args: list[Value], kwargs: dict[str, Value], node: p.Node
     ) -> Value:
@@ -301,77 +350,31 @@ class FunctionCalls:
         if frame is None or frame.owner is None:
             return Unknown(f"super().{name}")
         receiver = frame.receiver
-        for parent in self.lineage(frame.owner)[1:]:
+        for parent in self.cross_file.lineage(frame.owner)[1:]:
             if name in parent.methods:
                 closure = Closure(parent.methods[name], None, parent)
                 return self.invoke(closure, args, kwargs, receiver, node)
         if name == "__init__":
             return None
-        engines = self.machine.engines
         if name == "compute_loss":
-            special = engines.loss_of_trainer(args, kwargs, node)
+            special = self._loss_of_trainer(args, kwargs, node)
         else:
-            special = engines.framework_method(receiver, name, args, kwargs, node)
+            special = self.engines.framework_method(receiver, name, args, kwargs, node)
         if special is not None:
             return special[0]
-        return self.machine.opaque_calls.call(None, Call(f"super().{name}", args, kwargs, node))
+        return self.machine.opaque_call(None, Call(f"super().{name}", args, kwargs, node))
 
-    def lineage(self, cls: p.Class) -> list[p.Class]:
-        """The class and its bases as far as they can be read, nearest first."""
-        found = self.lineages.get(cls)
-        if found is None:
-            self.lineages[cls] = found = [cls]
-            seen = {cls}
-            for current in found:
-                for base in current.bases:
-                    other = self.machine.cross_file.cls(base, current.source)
-                    if other is not None and other not in seen:
-                        seen.add(other)
-                        found.append(other)
-            self.machine.budget.spend(len(found) // LOOKS_OF_STEP * STEPS_OF_WALK)
-        return found
-
-    def all_bases(self, cls: p.Class) -> set[str]:
-        return {
-            base.rpartition(".")[2].split("[")[0] for c in self.lineage(cls) for base in c.bases
-        }
-
-    def picked(self, table: dict[Key, Value], index: Value, written: str) -> Value | None:
-        """What an unknown key picks out of a table of functions, classes, contexts or objects; None for another table.
-
-        Of objects of one class that goes backward or steps, each stands for all.
-        """
-        named = {k: v for k, v in table.items() if isinstance(k, str)}
-        if not named or len(named) != len(table):
+    def _loss_of_trainer(
+        self, args: list[Value], kwargs: dict[str, Value], node: p.Node
+    ) -> tuple[Value] | None:
+        """What `Trainer.compute_loss` of transformers returns: the model's loss, with its outputs where asked for."""
+        if len(args) < 2 or not isinstance(args[0], Object) or "num_items_in_batch" in kwargs:
+            # What a model divides by the count that it is given is not known.
             return None
-        classes = {v.cls for v in named.values() if isinstance(v, Object)}
-        if len(classes) == 1 and all(isinstance(v, Object) for v in named.values()):
-            first = next(iter(named.values()))
-            return first if self.machine.cross_file.makes_events(first) else None
-        if not all(isinstance(v, DEFINITIONS) for v in named.values()):
-            return None
-        trains = [k for k, v in named.items() if self.machine.cross_file.makes_events(v)]
-        asked = index.text if isinstance(index, Unknown) else written
-        chosen = self.machine.guards.picked(
-            asked, tuple(named), (trains or list(named))[0], matters=bool(trains)
-        )
-        return named[chosen]
-
-    def find_method(self, cls: p.Class, name: str) -> Closure | None:
-        for owner in self.lineage(cls):
-            if name in owner.methods:
-                return Closure(owner.methods[name], None, owner)
-        return None
-
-    def method_of(self, value: Object, name: str) -> Bound | None:
-        if value.cls is None:
-            return None
-        closure = self.find_method(value.cls, name)
-        if closure is None:
-            return None
-        if "staticmethod" in closure.function.decorators:
-            return Bound(None, closure)
-        return Bound(value, closure)
+        outputs = self.machine.apply(args[0], [], {"**": args[1]}, node)
+        loss = self.attributes.attribute(outputs, "loss", node)
+        with_outputs = True in (*args[2:3], kwargs.get("return_outputs"))
+        return ((loss, outputs) if with_outputs else loss,)
 
 
 def _ends_a_loop(param: p.Param, function: p.Function) -> bool:
@@ -401,16 +404,3 @@ def _holds_back(flag: str, function: p.Function) -> bool:
             case _:
                 pass
     return False
-
-
-def _returned(function: p.Function) -> list[p.Expr | None]:
-    """What a function returns, in its order."""
-    body = p.walk(function.body, into_functions=False)
-    return [n.value for n in body if isinstance(n, p.Return)] or [None]
-
-
-def _named(value: p.Expr | None, place: int) -> str:
-    """The name that is returned at a place, by itself or among others; "" for anything else."""
-    items = value.items if isinstance(value, p.Sequence) else (value,)
-    item = items[place] if place < len(items) else None
-    return item.id if isinstance(item, p.Name) else ""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from fractions import Fraction
 from functools import partial
-from typing import TYPE_CHECKING
 
 from accumlint.reading import frameworks
 from accumlint.reading import ir as p
@@ -13,11 +12,12 @@ from accumlint.reading.names import is_of_plugin
 from accumlint.tracing import trace as t
 from accumlint.tracing.calls.builtin import BUILTINS, ITERABLES
 from accumlint.tracing.calls.call import Answer, Call
+from accumlint.tracing.calls.containers import record
 from accumlint.tracing.calls.numeric import NUMERIC, numeric
 from accumlint.tracing.calls.torch_functions import all_reduce, criterion, loss, torch_functions
-from accumlint.tracing.gradients.tensors import combined, derived, detached, flat, scaled
+from accumlint.tracing.gradients.tensors import combined, detached, flat, scaled
+from accumlint.tracing.parts import Parts
 from accumlint.tracing.values import (
-    Batch,
     Bound,
     Closure,
     Context,
@@ -31,31 +31,27 @@ from accumlint.tracing.values import (
     Value,
 )  # fmt: skip
 
-if TYPE_CHECKING:
-    from accumlint.tracing.interpreter import Machine
-
-
 _STEPS = "gradient_accumulation_steps"
 
 
-def call_library(machine: Machine, call: Call) -> Value:
+def call_library(parts: Parts, call: Call) -> Value:
     """What a call of something imported or built in returns and does, by its dotted path."""
-    found = _called(machine, call)
+    found = _called(parts, call)
     if call.path.startswith("numpy.") and isinstance(found, Unknown) and found.networks:
         # Its arrays know of no graph.
         return detached(found)
     return found
 
 
-def _called(machine: Machine, call: Call) -> Value:
-    for handler in _handlers(machine, call):
-        found = handler(machine, call)
+def _called(parts: Parts, call: Call) -> Value:
+    for handler in _handlers(parts, call):
+        found = handler(parts, call)
         if found is not NotImplemented:
             return found
-    return machine.opaque_calls.call(Library(call.path), call)
+    return parts.opaque_call(Library(call.path), call)
 
 
-def _handlers(machine: Machine, call: Call) -> Iterator[Callable[[Machine, Call], Answer]]:
+def _handlers(parts: Parts, call: Call) -> Iterator[Callable[[Parts, Call], Answer]]:
     """What may model a call, in the order in which it is asked."""
     path, last = call.path, call.last
     if last in BUILTINS and (
@@ -68,7 +64,7 @@ def _handlers(machine: Machine, call: Call) -> Iterator[Callable[[Machine, Call]
         yield _optimizer
     elif handler is not None:
         yield handler
-    elif last.endswith("Scaler") and last in machine.program.imports.values():
+    elif last.endswith("Scaler") and last in parts.program.imports.values():
         yield _scaler
     elif (last.endswith("trange") and call.args) or last.lower().startswith("tqdm"):
         yield _progress
@@ -81,7 +77,7 @@ def _handlers(machine: Machine, call: Call) -> Iterator[Callable[[Machine, Call]
 # What makes something with a role
 
 
-def _wrapper(machine: Machine, call: Call) -> Value:
+def _wrapper(parts: Parts, call: Call) -> Value:
     """A model in a wrapper that reduces its gradients, or shards it."""
     wrapper = frameworks.WRAPPERS[call.last]
     given = (*call.args, call.kwargs.get("module"), call.kwargs.get("model"))
@@ -89,80 +85,80 @@ def _wrapper(machine: Machine, call: Call) -> Value:
     if model is None:
         first = call.first
         networks = first.networks if isinstance(first, Unknown) else frozenset[str]()
-        model = machine.objects.made("model", "model", "", networks, call.node)
+        model = parts.objects.made("model", "model", "", networks, call.node)
     if wrapper == "dp":
         return Object(model.text, model.traced, networks=model.networks, inner=model)
     for network in model.networks:
-        machine.state.wrappers[network] = wrapper
+        parts.state.wrappers[network] = wrapper
     if wrapper == "fsdp2":
         model.wrapper = wrapper
         return model
-    machine.state.wrapped.add(model)
+    parts.state.wrapped.add(model)
     found = Object(model.text, model.traced, networks=model.networks, wrapper=wrapper, inner=model)
-    if machine.symbols.get(model.text) is model:
+    if parts.symbols.get(model.text) is model:
         # Who is given something under the model's name is given the wrapper.
-        machine.symbols[model.text] = found
+        parts.symbols[model.text] = found
     return found
 
 
-def _made(machine: Machine, call: Call, role: str) -> Object:
+def _made(parts: Parts, call: Call, role: str) -> Object:
     """Something of a role, of which nothing else matters."""
-    return machine.objects.made(role, role, call.last, frozenset(), call.node)
+    return parts.objects.made(role, role, call.last, frozenset(), call.node)
 
 
-def _scaler(machine: Machine, call: Call) -> Value:
+def _scaler(parts: Parts, call: Call) -> Value:
     """A scaler, which may be told to do nothing; one of a project's does what it does."""
-    scaler = _made(machine, call, "scaler")
+    scaler = _made(parts, call, "scaler")
     if call.last in frameworks.SCALERS:
         scaler.enabled = call.kwargs.get("enabled", True)
     return scaler
 
 
-def _optimizer(machine: Machine, call: Call) -> Value:
+def _optimizer(parts: Parts, call: Call) -> Value:
     """An optimizer of the parameters that it is given."""
-    objects, given = machine.objects, flat(call.given)
+    objects, given = parts.objects, flat(call.given)
     kind = frameworks.optimizer_kind(call.path)
     if not kind and not given and "build" not in call.path:
         return Unknown(call.path)
     return objects.made("optimizer", "optimizer", kind, objects.networks_of(given), call.node)
 
 
-def _accelerator(machine: Machine, call: Call) -> Value:
+def _accelerator(parts: Parts, call: Call) -> Value:
     """An accelerator, with the steps by which it divides."""
-    found, kwargs = _made(machine, call, "accelerator"), call.kwargs
+    found, kwargs = _made(parts, call, "accelerator"), call.kwargs
     steps = kwargs.get(_STEPS)
-    if steps != 1 or "accumulate" in machine.program.calls:
+    if steps != 1 or "accumulate" in parts.program.calls:
         # One that is told 1 and never counts divides by 1, whatever windows the loop has.
-        steps = machine.resolver.size(steps, _STEPS)
+        steps = parts.resolver.size(steps, _STEPS)
     if kwargs.get("step_scheduler_with_optimizer") is False:
         found.free_schedulers = True
-    state = machine.state
+    state = parts.state
     if isinstance(steps, int):
         found.steps = steps
         if steps > 1 and not state.asked:
             state.literal = steps
     elif steps is not None or "gradient_accumulation_plugin" in kwargs:
-        found.steps = machine.scenario.steps
+        found.steps = parts.scenario.steps
         state.asked = True
-    elif any(is_of_plugin(p.render(item)) for item in machine.program.of(p.Item)):
+    elif any(is_of_plugin(p.render(item)) for item in parts.program.of(p.Item)):
         # Under DeepSpeed its engine divides, by the steps of the configuration that is read here.
-        found.steps = machine.scenario.steps
+        found.steps = parts.scenario.steps
     elif kwargs.keys() & {"deepspeed_plugin", "deepspeed_plugins"} or (
-        "**" in kwargs and not _none_by_default(machine, call.node)
+        "**" in kwargs and not _none_by_default(parts, call.node)
     ):
         # The steps may come from what cannot be read here.
         assert found.traced is not None
         found.traced = t.TrainingObject(
             "accelerator", found.traced.text, "Accelerator", call.node, False
         )
-    machine.engines.accelerator = found
+    parts.gating.accelerator = found
     return found
 
 
-def _none_by_default(machine: Machine, node: p.Node) -> bool:
+def _none_by_default(parts: Parts, node: p.Node) -> bool:
     """True for `Accelerator(**settings)`, where nothing is in `settings` unless a caller puts it there."""
     given = [a.value for a in node.args if a.star == "**"] if isinstance(node, p.Call) else []
-    function = machine.program.function_around(node)
+    function = parts.program.function_around(node)
     empty = {
         param.name
         for param in (function.params if function is not None else ())
@@ -172,18 +168,18 @@ def _none_by_default(machine: Machine, node: p.Node) -> bool:
     return bool(given) and all(isinstance(v, p.Name) and v.id in empty for v in given)
 
 
-def _initialize(machine: Machine, call: Call) -> Answer:
+def _initialize(parts: Parts, call: Call) -> Answer:
     """DeepSpeed's engine, with the steps by which it divides; apex's `amp` gives back what it is given."""
     if not call.path.endswith("deepspeed.initialize"):
-        return machine.engines.passed(call.args) if "amp" in call.path else NotImplemented
+        return parts.engines.passed(call.args) if "amp" in call.path else NotImplemented
     kwargs, node = call.kwargs, call.node
     models = (a for a in call.args if isinstance(a, Object) and a.role == "model")
     model = kwargs.get("model", next(models, None))
     networks = model.networks if isinstance(model, Object) else frozenset[str]()
-    engine = machine.objects.made(
+    engine = parts.objects.made(
         "engine", "engine", "deepspeed", networks or frozenset({"engine"}), node
     )
-    machine.state.wrappers.update(dict.fromkeys(engine.networks, "deepspeed"))
+    parts.state.wrappers.update(dict.fromkeys(engine.networks, "deepspeed"))
     optimizer = Object(
         "optimizer",
         t.TrainingObject("optimizer", "engine", "", node, False),
@@ -194,30 +190,30 @@ def _initialize(machine: Machine, call: Call) -> Answer:
     steps = None
     # From the sizes of an update and of a micro-batch alone, DeepSpeed works the steps out.
     if isinstance(config, dict) and (_STEPS in config or "train_batch_size" not in config):
-        steps = machine.resolver.size(config.get(_STEPS, ""), _STEPS) or 1
+        steps = parts.resolver.size(config.get(_STEPS, ""), _STEPS) or 1
     if isinstance(steps, int):
         engine.steps = steps
-        if steps > 1 and not machine.state.asked:
-            machine.state.literal = steps
+        if steps > 1 and not parts.state.asked:
+            parts.state.literal = steps
     return (
         engine,
         optimizer,
-        machine.objects.symbol("loader", "training_dataloader", node),
-        machine.objects.symbol("scheduler", "lr_scheduler@deepspeed", node),
+        parts.objects.symbol("loader", "training_dataloader", node),
+        parts.objects.symbol("scheduler", "lr_scheduler@deepspeed", node),
     )
 
 
 # What is done to gradients, and around them
 
 
-def _clip(machine: Machine, call: Call) -> Value:
+def _clip(parts: Parts, call: Call) -> Value:
     """Gradients are clipped; without a limit they are only measured."""
     clipped = [a for a in flat(call.given) if isinstance(a, Unknown | Object)]
     if _only_measures(call.node):
-        machine.updates.norm(clipped, call.node, call.last)
+        parts.updates.norm(clipped, call.node, call.last)
     else:
-        machine.updates.clip(clipped, "torch", call.node, call.last)
-    return Unknown("norm", pending_batches(machine))
+        parts.updates.clip(clipped, "torch", call.node, call.last)
+    return parts.updates.clipped_norm()
 
 
 def _only_measures(node: p.Node) -> bool:
@@ -226,15 +222,9 @@ def _only_measures(node: p.Node) -> bool:
     return any(text.endswith(".inf") or "'inf'" in text for text in given)
 
 
-def pending_batches(machine: Machine) -> frozenset[Batch]:
-    """A gradient norm depends on the data: a guard on it is a guard on the data."""
-    loops = machine.state.loops
-    return frozenset({machine.attributes.piece_of_iteration()}) if loops else frozenset[Batch]()
-
-
-def _no_grad(machine: Machine, call: Call) -> Value:
+def _no_grad(parts: Parts, call: Call) -> Value:
     """What is computed inside has no graph."""
-    state = machine.state
+    state = parts.state
     if call.last == "set_grad_enabled" and call.first is not False:
         return Context("plain")
 
@@ -248,7 +238,7 @@ def _no_grad(machine: Machine, call: Call) -> Value:
     return Context("no_grad", enter, leave)
 
 
-def _exit_stack(_: Machine, __: Call) -> Value:
+def _exit_stack(_: Parts, __: Call) -> Value:
     """A stack of contexts, left in the order in which they are on it."""
     stack = Context("stack")
 
@@ -263,12 +253,12 @@ def _exit_stack(_: Machine, __: Call) -> Value:
     return stack
 
 
-def _autocast(machine: Machine, call: Call) -> Value:
+def _autocast(parts: Parts, call: Call) -> Value:
     """What is computed inside is of a lower precision."""
-    return machine.sync_contexts.autocast(call.kwargs)
+    return parts.sync_contexts.autocast(call.kwargs)
 
 
-def _context(_: Machine, call: Call) -> Answer:
+def _context(_: Parts, call: Call) -> Answer:
     """A context that no gradient hears of; some give what they are given, as apex does with the loss."""
     first = call.first if call.last in ("nullcontext", "scale_loss") else None
     if call.last == "scale_loss" and not isinstance(first, Unknown):
@@ -279,14 +269,14 @@ def _context(_: Machine, call: Call) -> Answer:
 # The standard library, numpy and progress bars
 
 
-def _partial(_: Machine, call: Call) -> Answer:
+def _partial(_: Parts, call: Call) -> Answer:
     """A function with some arguments."""
     if not call.args:
         return NotImplemented
     return Partial(call.args[0], call.args[1:], dict(call.kwargs))
 
 
-def _namedtuple(_: Machine, call: Call) -> Answer:
+def _namedtuple(_: Parts, call: Call) -> Answer:
     """A class of named tuples."""
     if len(call.args) < 2:
         return NotImplemented
@@ -302,21 +292,12 @@ def _fields(told: Value) -> list[str]:
     return [name for name in listed if isinstance(name, str)]
 
 
-def record(fields: list[str], given: list[Value], named: dict[str, Value], node: p.Node) -> Unknown:
-    """A named tuple: what it holds goes by a number and by a name."""
-    found = derived("namedtuple(…)", *given, *named.values(), node=node)
-    for position, name in enumerate(fields):
-        value = given[position] if position < len(given) else named.get(name)
-        found.attributes[name] = found.attributes[f"[{position}]"] = value
-    return found
-
-
-def _copy(machine: Machine, call: Call) -> Value:
+def _copy(parts: Parts, call: Call) -> Value:
     """A copy; of a model, another model."""
     match call.first:
         case Object(role="model") as model:
             text = f"{model.text} copy"
-            return machine.objects.made("model", text, "", frozenset(), call.node)
+            return parts.objects.made("model", text, "", frozenset(), call.node)
         case list() as items:
             return list(items)
         case dict() as table:
@@ -325,22 +306,22 @@ def _copy(machine: Machine, call: Call) -> Value:
             return first
 
 
-def _keep(_: Machine, call: Call) -> Answer:
+def _keep(_: Parts, call: Call) -> Answer:
     """A model or a function as it is, as far as its gradient goes."""
     return call.first if isinstance(call.first, Object | Closure | Bound) else NotImplemented
 
 
-def _spawn(machine: Machine, call: Call) -> Answer:
+def _spawn(parts: Parts, call: Call) -> Answer:
     """`spawn(worker, args=(…), nprocs=n)`: each process calls the worker with its rank and the rest."""
     worker, given = call.argument(0, "fn"), call.argument(1, "args")
     if not isinstance(worker, Closure) or not worker.function.params:
         return NotImplemented
-    rank = machine.function_calls.parameter(worker.function.params[0], worker.function)
+    rank = parts.function_calls.parameter(worker.function.params[0], worker.function)
     rest = given if isinstance(given, list | tuple) else ()
-    return machine.dispatch.apply(worker, [rank, *rest], {}, call.node)
+    return parts.apply(worker, [rank, *rest], {}, call.node)
 
 
-def _progress(_: Machine, call: Call) -> Value:
+def _progress(_: Parts, call: Call) -> Value:
     """What goes through an iterable and shows how far it has come."""
     if call.last.endswith("trange") and call.args:
         return Lazy("range", call.args)
@@ -350,7 +331,7 @@ def _progress(_: Machine, call: Call) -> Value:
     return source if isinstance(source, Lazy | list | tuple) else Lazy("iter", [source])
 
 
-def _mean(_: Machine, call: Call) -> Answer:
+def _mean(_: Parts, call: Call) -> Answer:
     """`np.mean(losses)`: the average of losses that were kept as numbers."""
     values = call.first if isinstance(call.first, list) else []
     losses = [v for v in values if isinstance(v, Unknown) and v.loss and not v.networks]
@@ -361,7 +342,7 @@ def _mean(_: Machine, call: Call) -> Answer:
     return combined("mean(…)", tuple(terms), *losses, node=call.node)
 
 
-def _of_numbers(_: Machine, call: Call) -> Answer:
+def _of_numbers(_: Parts, call: Call) -> Answer:
     """A function of numbers, or of one list of them."""
     numbers = flat(call.args)
     if not call.args or not all(isinstance(a, Number) for a in numbers):
@@ -369,7 +350,7 @@ def _of_numbers(_: Machine, call: Call) -> Answer:
     return numeric(call.last, numbers if len(call.args) == 1 else call.args)
 
 
-def _converted(_: Machine, call: Call) -> Answer:
+def _converted(_: Parts, call: Call) -> Answer:
     """A number as numpy's."""
     given = flat(call.given)
     known = given and all(isinstance(v, Number) for v in given)
@@ -377,7 +358,7 @@ def _converted(_: Machine, call: Call) -> Answer:
 
 
 # What models a call of something imported, by its last name; what it leaves to others goes on in `_handlers`.
-LIBRARY: Mapping[str, Callable[[Machine, Call], Answer]] = {
+LIBRARY: Mapping[str, Callable[[Parts, Call], Answer]] = {
     **dict.fromkeys(frameworks.WRAPPERS, _wrapper),
     **dict.fromkeys(frameworks.SCALERS | frameworks.NATIVE_SCALERS, _scaler),
     **dict.fromkeys(frameworks.OPTIMIZER_FACTORIES, _optimizer),

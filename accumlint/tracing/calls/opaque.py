@@ -7,18 +7,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from fractions import Fraction
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 from accumlint.reading import frameworks, names
 from accumlint.reading import ir as p
 from accumlint.tracing import trace as t
 from accumlint.tracing.calls.call import Answer, Call
-from accumlint.tracing.calls.library import pending_batches
 from accumlint.tracing.gradients.tensors import copied, derived, detached, flat, mean_over, summed
-from accumlint.tracing.values import Counted, Lazy, Library, Object, Ranks, Unknown, Value
-
-if TYPE_CHECKING:
-    from accumlint.tracing.interpreter import Machine
+from accumlint.tracing.parts import Parts
+from accumlint.tracing.values import Counted, Lazy, Library, Method, Object, Ranks, Unknown, Value
 
 # Classes of libraries that hold what they are given under its names.
 _RECORDS = frozenset({"AttrDict", "Box", "EasyDict", "Munch", "Namespace", "SimpleNamespace"})
@@ -29,61 +25,61 @@ _OPERATORS = {
 
 
 class OpaqueCalls:
-    """What calls give and do of which only the names are known, for one machine."""
+    """What calls give and do of which only the names are known."""
 
-    def __init__(self, machine: Machine) -> None:
-        self.machine = machine
+    def __init__(self, parts: Parts) -> None:
+        self.parts = parts
 
     def method(self, base: Unknown, call: Call) -> Value:
         """A method of something of which nobody knows what it is: a tensor's, a setting's, a library's."""
-        machine, name = self.machine, call.path
+        parts, name = self.parts, call.path
         args, kwargs, node = call.args, call.kwargs, call.node
         if name in base.attributes:
-            return machine.dispatch.apply(base.attributes[name], args, kwargs, node)
-        stepped = machine.symbols.get(base.text)
+            return parts.apply(base.attributes[name], args, kwargs, node)
+        stepped = parts.symbols.get(base.text)
         if isinstance(stepped, Object) and stepped.role == "optimizer":
             # A scaler stepped it before: an optimizer, whatever made it.
-            return machine.dispatch.object_method(stepped, name, args, kwargs, node)
+            return parts.apply(Method(stepped, name, ""), args, kwargs, node)
         handler = METHODS.get(name)
         if handler is None and not base.parameters:
             handler = METHODS_OF_DATA.get(name)
-        if handler and (found := handler(machine, base, call)) is not NotImplemented:
+        if handler and (found := handler(parts, base, call)) is not NotImplemented:
             return found
         if base.parameters:
-            return machine.updates.parameter_method(base, name, args, node)
-        special = machine.engines.framework_method(base, name, args, kwargs, node)
+            return parts.updates.parameter_method(base, name, args, node)
+        special = parts.engines.framework_method(base, name, args, kwargs, node)
         if special is not None:
             return special[0]
         text = f"{base.text}.{name}"
-        if machine.resolver.role(name) in ("model", "criterion") and not base.tensor:
-            callee = machine.resolver.symbol(text, name, node)
+        if parts.roles.of(name) in ("model", "criterion") and not base.tensor:
+            callee = parts.resolver.symbol(text, name, node)
             if isinstance(callee, Object):
-                return machine.dispatch.call_object(callee, args, kwargs, node)
+                return parts.apply(callee, args, kwargs, node)
         return self.call(base, Call(text, args, kwargs, node))
 
     def call(self, callee: Value, call: Call) -> Value:
         """A call that cannot be followed: what it returns depends on all that it got."""
-        machine, last = self.machine, call.last
-        if machine.resolver.is_steps(last) and not any(
+        parts, last = self.parts, call.last
+        if parts.roles.is_steps(last) and not any(
             isinstance(a, Unknown) and a.tensor for a in call.args
         ):
             # A method that works the steps out (`train.gradient_accumulation_iters(devices)`).
-            machine.state.asked = True
-            return machine.scenario.steps
+            parts.state.asked = True
+            return parts.scenario.steps
         for handler in _handlers(last):
-            found = handler(machine, callee, call)
+            found = handler(parts, callee, call)
             if found is not NotImplemented:
                 return found
-        return _depending(machine, callee, call)
+        return _depending(parts, callee, call)
 
 
-def _backward(machine: Machine, base: Unknown, call: Call) -> Answer:
+def _backward(parts: Parts, base: Unknown, call: Call) -> Answer:
     """A loss goes backward; ColossalAI's booster hands it to the optimizer's plugin, and divides nothing."""
     node, kwargs, text = call.node, call.kwargs, base.text
     if text.endswith("booster"):
-        machine.losses.backward(call.argument(0, "loss"), "booster", node, kwargs, subject=text)
+        parts.losses.backward(call.argument(0, "loss"), "booster", node, kwargs, subject=text)
         return None
-    named = machine.resolver.roles.is_loss(text.rpartition(".")[2])
+    named = parts.roles.file.is_loss(text.rpartition(".")[2])
     if not (base.tensor or base.loss or named) and call.args:
         return NotImplemented
     via = "scaler" if base.scaler is not None else "tensor"
@@ -92,12 +88,12 @@ def _backward(machine: Machine, base: Unknown, call: Call) -> Answer:
     loss, gradient = base, call.argument(0, "gradient")
     if gradient is not None and not (isinstance(gradient, Unknown) and "ones" in gradient.text):
         # `loss.backward(w)` is `(w * loss).backward()`.
-        loss = machine.tensors.linear("*", base, gradient, node)
-    machine.losses.backward(loss, via, node, kwargs, subject=subject)
+        loss = parts.tensors.linear("*", base, gradient, node)
+    parts.losses.backward(loss, via, node, kwargs, subject=subject)
     return None
 
 
-def _pass(_: Machine, base: Unknown, call: Call) -> Value:
+def _pass(_: Parts, base: Unknown, call: Call) -> Value:
     """The same tensor, as far as its gradient goes."""
     if call.path == "clone" and base.tensor and not base.parameters:
         return copied(base, call.node)
@@ -110,16 +106,16 @@ def _pass(_: Machine, base: Unknown, call: Call) -> Value:
     return base
 
 
-def _masked_select(machine: Machine, base: Unknown, call: Call) -> Answer:
+def _masked_select(parts: Parts, base: Unknown, call: Call) -> Answer:
     """`x.masked_select(mask)` is `x[mask]`."""
     match call.node:
         case p.Call(at=at, func=func, args=[*_, mask]) if call.args:
-            return machine.attributes.item(base, call.args[0], p.Item(at, func, mask.value))
+            return parts.attributes.item(base, call.args[0], p.Item(at, func, mask.value))
         case _:
             return NotImplemented
 
 
-def _detach(_: Machine, base: Unknown, call: Call) -> Value:
+def _detach(_: Parts, base: Unknown, call: Call) -> Value:
     """A number or a tensor without a graph, and how many rows or elements there are."""
     name = call.path
     if name == "numel" and base.loss and base.reduction in ("mean", "sum"):
@@ -137,7 +133,7 @@ def _detach(_: Machine, base: Unknown, call: Call) -> Value:
     return found
 
 
-def _count(_: Machine, base: Unknown, call: Call) -> Answer:
+def _count(_: Parts, base: Unknown, call: Call) -> Answer:
     """How many elements a tensor of data has, or how many are not zero."""
     if not base.tensor or base.networks:
         return NotImplemented
@@ -145,13 +141,13 @@ def _count(_: Machine, base: Unknown, call: Call) -> Answer:
     return Unknown(f"{base.text}.{call.path}()", base.batches, count=True, counted=counted)
 
 
-def _sum_or_mean(machine: Machine, base: Unknown, call: Call) -> Answer:
+def _sum_or_mean(parts: Parts, base: Unknown, call: Call) -> Answer:
     """The sum or mean of a tensor; the sum of something else may be that of a mask that a loss is multiplied by."""
     over, sums = call.argument(0, "dim", "axis"), call.path == "sum"
     if base.tensor or base.loss:
         found = (summed if sums else mean_over)(base, over, call.node)
         if sums and base.weighs is not None and over is None and base.networks:
-            return machine.tensors.normalised(found, base.weighs, call.node)
+            return parts.tensors.normalised(found, base.weighs, call.node)
         return found
     masks = sums and not call.given and not base.parameters
     return (
@@ -159,7 +155,7 @@ def _sum_or_mean(machine: Machine, base: Unknown, call: Call) -> Answer:
     )
 
 
-def _arithmetic(machine: Machine, base: Unknown, call: Call) -> Answer:
+def _arithmetic(parts: Parts, base: Unknown, call: Call) -> Answer:
     """A tensor plus, minus, times or over something, also in place."""
     if not call.args:
         return NotImplemented
@@ -167,11 +163,11 @@ def _arithmetic(machine: Machine, base: Unknown, call: Call) -> Answer:
     changes = call.path.endswith("_") and op in "*/"
     if base.parameters and op in "*/":
         if isinstance(by, Unknown) and by.total:
-            machine.tensors.read(by, True, node)
+            parts.tensors.read(by, True, node)
         if changes:
-            machine.updates.multiplied(base, op, by, node)
+            parts.updates.multiplied(base, op, by, node)
             return base
-    found = machine.tensors.linear(op, base, by, node)
+    found = parts.tensors.linear(op, base, by, node)
     if not changes or not isinstance(found, Unknown):
         return found
     base.terms, base.reduction = found.linear, found.reduction
@@ -182,7 +178,7 @@ def _arithmetic(machine: Machine, base: Unknown, call: Call) -> Answer:
     return base
 
 
-def _get(machine: Machine, base: Unknown, call: Call) -> Answer:
+def _get(parts: Parts, base: Unknown, call: Call) -> Answer:
     """A part of a batch, or a setting with its default."""
     key = call.first
     if not isinstance(key, str):
@@ -192,30 +188,30 @@ def _get(machine: Machine, base: Unknown, call: Call) -> Answer:
         part = derived(f"{base.text}{shown}", base, node=call.node)
         return base.attributes.setdefault(shown, part)
     hint = call.argument(1) if isinstance(call.argument(1), bool) else None
-    return machine.resolver.symbol(f"{base.text}.{key}", key, call.node, hint)
+    return parts.resolver.symbol(f"{base.text}.{key}", key, call.node, hint)
 
 
-def _clamp(_: Machine, base: Unknown, __: Call) -> Answer:
+def _clamp(_: Parts, base: Unknown, __: Call) -> Answer:
     """Data within limits."""
     return base if base.batches and not base.networks else NotImplemented
 
 
-def _items(_: Machine, base: Unknown, call: Call) -> Value:
+def _items(_: Parts, base: Unknown, call: Call) -> Value:
     """The items of a table that nobody knows."""
     return Lazy("items" if call.path == "items" else "iter", [base])
 
 
-def _split(machine: Machine, base: Unknown, call: Call) -> Value:
+def _split(parts: Parts, base: Unknown, call: Call) -> Value:
     """The pieces of a tensor, each by itself where their number is known."""
     if call.path in ("chunk", "tensor_split") and call.args:
-        pieces = machine.iteration.pieces(base, call.args[0])
+        pieces = parts.iteration.pieces(base, call.args[0])
         if pieces is not None:
             return pieces
     return Unknown(f"{base.text}.{call.path}(…)", base.batches, base.networks, base.forwards)
 
 
 # What models a method of something unknown, by its name: of anything, and of what is no parameter.
-METHODS: Mapping[str, Callable[[Machine, Unknown, Call], Answer]] = {
+METHODS: Mapping[str, Callable[[Parts, Unknown, Call], Answer]] = {
     **dict.fromkeys(frameworks.PASSING, _pass),
     **dict.fromkeys(frameworks.DETACHING, _detach),
     **dict.fromkeys(_OPERATORS, _arithmetic),
@@ -224,7 +220,7 @@ METHODS: Mapping[str, Callable[[Machine, Unknown, Call], Answer]] = {
     **dict.fromkeys(("sum", "mean", "nanmean"), _sum_or_mean),
     **dict.fromkeys(("nelement", "count_nonzero"), _count),
 }
-METHODS_OF_DATA: Mapping[str, Callable[[Machine, Unknown, Call], Answer]] = {
+METHODS_OF_DATA: Mapping[str, Callable[[Parts, Unknown, Call], Answer]] = {
     **dict.fromkeys(("clamp", "clamp_min", "clamp_", "clip"), _clamp),
     "get": _get,
     **dict.fromkeys(("items", "values", "keys"), _items),
@@ -232,12 +228,12 @@ METHODS_OF_DATA: Mapping[str, Callable[[Machine, Unknown, Call], Answer]] = {
 }
 
 
-def _ranks(_: Machine, __: Value, call: Call) -> Answer:
+def _ranks(_: Parts, __: Value, call: Call) -> Answer:
     """How many ranks there are."""
     return NotImplemented if call.given else Unknown(call.shown, ranks=Ranks(call.shown))
 
 
-def _chances(machine: Machine, _: Value, call: Call) -> Answer:
+def _chances(parts: Parts, _: Value, call: Call) -> Answer:
     """The logarithms of a model's chances: no loss yet, but it calls the model, and nothing is divided there."""
     if (model := _model(call)) is None:
         return NotImplemented
@@ -245,10 +241,10 @@ def _chances(machine: Machine, _: Value, call: Call) -> Answer:
     if names.is_another(model.text.rpartition(".")[2]):
         # A reference, that nobody trains.
         return derived(f"{call.path}(…)", *rest, node=call.node)
-    return machine.losses.forward(model, rest, {}, call.node, None)
+    return parts.losses.forward(model, rest, {}, call.node, None)
 
 
-def _iterable(_: Machine, __: Value, call: Call) -> Answer:
+def _iterable(_: Parts, __: Value, call: Call) -> Answer:
     """What goes through a loader or another iterable, and changes none of its items."""
     for source in call.args:
         loads = isinstance(source, Object) and source.role == "loader"
@@ -257,77 +253,77 @@ def _iterable(_: Machine, __: Value, call: Call) -> Answer:
     return NotImplemented
 
 
-def _reduced(_: Machine, __: Value, call: Call) -> Answer:
+def _reduced(_: Parts, __: Value, call: Call) -> Answer:
     """A number that is shown, over all ranks."""
     number = call.first
     shown = isinstance(number, Unknown) and number.loss and not number.networks
     return number if shown else NotImplemented
 
 
-def _cycle(_: Machine, __: Value, call: Call) -> Answer:
+def _cycle(_: Parts, __: Value, call: Call) -> Answer:
     """A helper of the project's that goes round for ever."""
     return Lazy("cycle", call.args) if len(call.given) == len(call.args) == 1 else NotImplemented
 
 
-def _clip(machine: Machine, callee: Value, call: Call) -> Value:
+def _clip(parts: Parts, callee: Value, call: Call) -> Value:
     """A function of the project's, or of a library, that clips gradients as its name tells."""
     clipped = [a for a in flat(_sources(callee, call)) if isinstance(a, Unknown | Object)]
-    machine.updates.clip(clipped, "torch", call.node, call.path)
-    return Unknown("norm", pending_batches(machine))
+    parts.updates.clip(clipped, "torch", call.node, call.path)
+    return parts.updates.clipped_norm()
 
 
-def _clear(machine: Machine, callee: Value, call: Call) -> Answer:
+def _clear(parts: Parts, callee: Value, call: Call) -> Answer:
     """A function of the project's that clears gradients, as its name tells."""
     if isinstance(callee, Unknown | Object):
         return NotImplemented
-    machine.updates.cleared_by_name(flat(call.given), call.node)
+    parts.updates.cleared_by_name(flat(call.given), call.node)
     return None
 
 
-def _rescale(machine: Machine, _: Value, call: Call) -> Answer:
+def _rescale(parts: Parts, _: Value, call: Call) -> Answer:
     """A function that multiplies gradients, as its name tells."""
     if not call.args:
         return NotImplemented
     for source in flat(call.args):
         if isinstance(source, Unknown) and (count := source.per or source).total:
-            machine.tensors.read(count, True, call.node)
-    machine.updates.rescaled(call.args[0], call.path, False, call.node)
+            parts.tensors.read(count, True, call.node)
+    parts.updates.rescaled(call.args[0], call.path, False, call.node)
     return None
 
 
-def _go_backward(machine: Machine, _: Value, call: Call) -> Answer:
+def _go_backward(parts: Parts, _: Value, call: Call) -> Answer:
     """Something that goes backward with the loss that it is given."""
     subject = call.path.rpartition(".")[0]
     for loss in call.args:
         if isinstance(loss, Unknown) and (loss.tensor or loss.loss):
-            machine.losses.backward(loss, "engine", call.node, call.kwargs, None, subject)
+            parts.losses.backward(loss, "engine", call.node, call.kwargs, None, subject)
             return None
     return NotImplemented
 
 
-def _parameters(_: Machine, __: Value, call: Call) -> Answer:
+def _parameters(_: Parts, __: Value, call: Call) -> Answer:
     """timm's `model_parameters`, and helpers that pick some of them."""
     if (model := _model(call)) is None:
         return NotImplemented
     return Unknown(f"{call.path}(…)", networks=model.networks, parameters=True)
 
 
-def _scaler(machine: Machine, _: Value, call: Call) -> Answer:
+def _scaler(parts: Parts, _: Value, call: Call) -> Answer:
     """timm's scaler, which goes backward, clips and steps."""
     if len(call.args) < 2:
         return NotImplemented
-    scaler = machine.objects.symbol("scaler", call.path, call.node)
-    return machine.updates.native_scaler(scaler, call.args, call.kwargs, call.node)
+    scaler = parts.objects.symbol("scaler", call.path, call.node)
+    return parts.updates.native_scaler(scaler, call.args, call.kwargs, call.node)
 
 
-def _norm(machine: Machine, callee: Value, call: Call) -> Value:
+def _norm(parts: Parts, callee: Value, call: Call) -> Value:
     """The size of gradients."""
-    machine.updates.norm(flat(_sources(callee, call)), call.node, call.path)
+    parts.updates.norm(flat(_sources(callee, call)), call.node, call.path)
     return Unknown("norm")
 
 
 # What models a call, by what tells of its last name, in this order.
-CALLS: tuple[tuple[Callable[[str], object], Callable[[Machine, Value, Call], Answer]], ...] = (
+CALLS: tuple[tuple[Callable[[str], object], Callable[[Parts, Value, Call], Answer]], ...] = (
     (names.is_ranks, _ranks),
     (frameworks.is_chance, _chances),
     (frameworks.WRAPPING_ITERABLES.__contains__, _iterable),
@@ -346,7 +342,7 @@ CALLS: tuple[tuple[Callable[[str], object], Callable[[Machine, Value, Call], Ans
 
 
 @lru_cache(maxsize=4096)
-def _handlers(last: str) -> tuple[Callable[[Machine, Value, Call], Answer], ...]:
+def _handlers(last: str) -> tuple[Callable[[Parts, Value, Call], Answer], ...]:
     return tuple(handler for told, handler in CALLS if told(last))
 
 
@@ -361,31 +357,31 @@ def _sources(callee: Value, call: Call) -> list[Value]:
     return [callee, *call.given] if isinstance(callee, Unknown | Object) else call.given
 
 
-def _depending(machine: Machine, callee: Value, call: Call) -> Unknown:
+def _depending(parts: Parts, callee: Value, call: Call) -> Unknown:
     """What depends on all that a call is given, as the call of a network does on its gradient."""
-    text, last, node, state = call.path, call.last, call.node, machine.state
+    text, last, node, state = call.path, call.last, call.node, parts.state
     sources = flat(_sources(callee, call))
     unknown = [s for s in sources if isinstance(s, Unknown)]
     objects = [s for s in sources if isinstance(s, Object)]
-    _note_unread(machine, callee, call, unknown)
-    machine.engines.handed(objects)
+    _note_unread(parts, callee, call, unknown)
+    parts.gating.handed(objects)
     if any(s.tensor for s in unknown):
         named = f"{text}(…)"
     else:
         named = call.shown
-        if state.asked and machine.scenario.steps in call.given:
+        if state.asked and parts.scenario.steps in call.given:
             # `every_n_iters(runner, N)`, around a step.
-            machine.guards.counted(named)
+            parts.guards.counted(named)
     found = derived(named, *unknown, node=node)
     if not state.no_grad and not frameworks.is_harmless(text):
         for source in objects:
             if source.role in ("model", "engine") and source.networks:
                 found.networks = found.networks | source.networks
-                forwards = machine.losses.silent_forward(source, node)
+                forwards = parts.losses.silent_forward(source, node)
                 found.forwards = (*found.forwards, *forwards)
     found.loss = "loss" in last.lower() and found.tensor
-    blind = not _may_know_steps(machine, callee, call.given)
-    found.lost = any(machine.tensors.hides(s, blind) for s in unknown)
+    blind = not _may_know_steps(parts, callee, call.given)
+    found.lost = any(parts.tensors.hides(s, blind) for s in unknown)
     found.parameters = any(s.parameters for s in unknown)
     found.networks = found.networks.union(*(s.networks for s in unknown if s.parameters))
     if state.no_grad or names.is_accuracy(last):
@@ -398,36 +394,36 @@ def _depending(machine: Machine, callee: Value, call: Call) -> Unknown:
     return found
 
 
-def _note_unread(machine: Machine, callee: Value, call: Call, unknown: list[Unknown]) -> None:
+def _note_unread(parts: Parts, callee: Value, call: Call, unknown: list[Unknown]) -> None:
     """Notes a call that is given what trains, and of which nobody knows what it does with it."""
-    text, state = call.path, machine.state
-    received = machine.objects.received(call.args, call.kwargs)
+    text, state = call.path, parts.state
+    received = parts.objects.received(call.args, call.kwargs)
     if any(s.batches for s in unknown):
         # The model and its data: a forward.
         received.discard("model")
     losses = [s for s in unknown if s.loss and s.networks]
-    asked = machine.program.parents.get(call.node) if "loss" in received else None
+    asked = parts.program.parents.get(call.node) if "loss" in received else None
     shown = isinstance(asked, p.Attr) and asked.name == "item"
-    if shown or (losses and all(map(machine.losses.is_gone, losses))):
+    if shown or (losses and all(map(parts.losses.is_gone, losses))):
         # What is asked for its number alone is told to somebody.
         received.discard("loss")
     harmless = frameworks.is_harmless(text) or (
-        isinstance(callee, Library) and machine.cross_file.is_harmless(text)
+        isinstance(callee, Library) and parts.cross_file.is_harmless(text)
     )
     if received and not state.inside and not harmless:
-        inside = any(x.node in machine.relevance.backwards for x in state.loops)
+        inside = any(x.node in parts.relevance.backwards for x in state.loops)
         state.unread.append(t.Unread(call.node, text, frozenset(received), inside))
 
 
-def _may_know_steps(machine: Machine, callee: Value, given: list[Value]) -> bool:
+def _may_know_steps(parts: Parts, callee: Value, given: list[Value]) -> bool:
     """True where a call may divide by the accumulation steps: somebody tells it, or it finds them by itself."""
-    if any(_may_tell_steps(machine, value) for value in given):
+    if any(_may_tell_steps(parts, value) for value in given):
         return True
     match callee:
         case Unknown():
             return not callee.tensor
         case Library():
-            definition = machine.cross_file.find(callee)
+            definition = parts.cross_file.find(callee)
             return definition is not None and any(map(names.is_steps, definition.names))
         case Object():
             # A model that works out its loss in a method is none that divides it.
@@ -436,7 +432,7 @@ def _may_know_steps(machine: Machine, callee: Value, given: list[Value]) -> bool
             return True
 
 
-def _may_tell_steps(machine: Machine, value: Value) -> bool:
+def _may_tell_steps(parts: Parts, value: Value) -> bool:
     """True for a number of the accumulation steps, and for what may hold it: settings, an object of the project."""
     match value:
         case Unknown():
@@ -445,6 +441,6 @@ def _may_tell_steps(machine: Machine, value: Value) -> bool:
         case Object():
             return value.role == "" and value.cls is not None
         case int() | float() | Fraction() if not isinstance(value, bool):
-            return value in (machine.scenario.steps, Fraction(1, machine.scenario.steps))
+            return value in (parts.scenario.steps, Fraction(1, parts.scenario.steps))
         case _:
             return isinstance(value, dict)

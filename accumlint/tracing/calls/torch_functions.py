@@ -6,32 +6,21 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from fractions import Fraction
-from typing import TYPE_CHECKING
 
 from accumlint.reading import frameworks
 from accumlint.reading import ir as p
 from accumlint.tracing import trace as t
 from accumlint.tracing.calls.builtin import added_up, text_of
 from accumlint.tracing.calls.call import Answer, Call
-from accumlint.tracing.gradients.tensors import (
-    copied,
-    derived,
-    detached,
-    flat,
-    mean_over,
-    scaled,
-    summed,
-)
-from accumlint.tracing.values import Library, Number, Unknown, Value
-
-if TYPE_CHECKING:
-    from accumlint.tracing.interpreter import Machine
+from accumlint.tracing.gradients import tensors
+from accumlint.tracing.parts import Parts
+from accumlint.tracing.values import Library, Method, Number, Unknown, Value
 
 # A group counts as one axis.
 _AXIS = re.compile(r"\([^)]*\)|\S+")
 
 
-def torch_functions(call: Call) -> Iterator[Callable[[Machine, Call], Answer]]:
+def torch_functions(call: Call) -> Iterator[Callable[[Parts, Call], Answer]]:
     """What may model a call of a function of torch or einops, in the order in which it is asked."""
     last = call.last
     if call.path.startswith("einops."):
@@ -48,27 +37,27 @@ def torch_functions(call: Call) -> Iterator[Callable[[Machine, Call], Answer]]:
         yield _module
 
 
-def _parameter(machine: Machine, call: Call) -> Value:
+def _parameter(parts: Parts, call: Call) -> Value:
     """A tensor that is trained is a network of one parameter."""
-    assigned = machine.program.parents.get(call.node)
+    assigned = parts.program.parents.get(call.node)
     names = (p.dotted(a) for a in assigned.targets) if isinstance(assigned, p.Assign) else ()
     return Unknown(call.path, networks=frozenset({next(iter(names), call.path)}))
 
 
-def _for_each(machine: Machine, call: Call) -> Value:
+def _for_each(parts: Parts, call: Call) -> Value:
     """Gradients are multiplied, many at once."""
-    for given in flat([call.first])[:1]:
-        machine.updates.rescaled(given, "…", False, call.node)
+    for given in tensors.flat([call.first])[:1]:
+        parts.updates.rescaled(given, "…", False, call.node)
     return None
 
 
-def _module(machine: Machine, call: Call) -> Value:
+def _module(parts: Parts, call: Call) -> Value:
     """A layer of torch's."""
-    networks = machine.objects.networks_of(call.args)
-    return machine.objects.made("model", "model", call.last, networks, call.node)
+    networks = parts.objects.networks_of(call.args)
+    return parts.objects.made("model", "model", call.last, networks, call.node)
 
 
-def _of_number(_: Machine, call: Call) -> Answer:
+def _of_number(_: Parts, call: Call) -> Answer:
     """A tensor of a number, or of a list of one."""
     first = call.first
     if isinstance(first, list) and len(first) == 1:
@@ -77,12 +66,12 @@ def _of_number(_: Machine, call: Call) -> Answer:
     return first if counts or isinstance(first, Unknown) else NotImplemented
 
 
-def _is_tensor(_: Machine, call: Call) -> Answer:
+def _is_tensor(_: Parts, call: Call) -> Answer:
     """Whether something is a tensor, which what a network gives is."""
     return True if isinstance(call.first, Unknown) and call.first.networks else NotImplemented
 
 
-def _filled(_: Machine, call: Call) -> Answer:
+def _filled(_: Parts, call: Call) -> Answer:
     """A tensor of one zero or one, to which losses are added."""
     first = call.first
     short = isinstance(first, list | tuple) and len(first) <= 1
@@ -91,16 +80,16 @@ def _filled(_: Machine, call: Call) -> Answer:
     return 0.0 if call.last == "zeros" else 1.0
 
 
-def _backward(machine: Machine, call: Call) -> Answer:
+def _backward(parts: Parts, call: Call) -> Answer:
     """`torch.autograd.backward(loss)`."""
     if not call.args:
         return NotImplemented
     subject = "torch.autograd"
-    machine.losses.backward(call.first, "tensor", call.node, call.kwargs, subject=subject)
+    parts.losses.backward(call.first, "tensor", call.node, call.kwargs, subject=subject)
     return None
 
 
-def _norm(machine: Machine, call: Call) -> Answer:
+def _norm(parts: Parts, call: Call) -> Answer:
     """The norm of gradients.
 
     Over one dimension it is a number for each row: of the inputs' gradients, which are moved along them.
@@ -108,79 +97,81 @@ def _norm(machine: Machine, call: Call) -> Answer:
     whole = "dim" not in call.kwargs and _is_gradient(call.first)
     if not whole and call.last != "get_total_norm":
         return NotImplemented
-    machine.updates.norm(flat(call.args), call.node, call.path)
+    parts.updates.norm(tensors.flat(call.args), call.node, call.path)
     return Unknown("norm")
 
 
-def _sum_or_mean(machine: Machine, call: Call) -> Answer:
+def _sum_or_mean(parts: Parts, call: Call) -> Answer:
     """The sum or the mean of a tensor, or of a list of tensors."""
     first, mean = call.first, call.last == "mean"
     if isinstance(first, Unknown):
         over = call.argument(1, "dim", "axis")
-        return (mean_over if mean else summed)(first, over, call.node)
+        return (tensors.mean_over if mean else tensors.summed)(first, over, call.node)
     if not isinstance(first, list | tuple):
         return NotImplemented
-    total = added_up(machine, first, call.node)
+    total = added_up(parts, first, call.node)
     if mean and first and isinstance(total, Unknown):
-        return machine.tensors.linear("/", total, len(first), call.node)
+        return parts.tensors.linear("/", total, len(first), call.node)
     return total
 
 
-def _join(machine: Machine, call: Call) -> Answer:
+def _join(parts: Parts, call: Call) -> Answer:
     """A stack of losses, about to be reduced: its mean is their mean."""
     first = call.first
     items = first if isinstance(first, list | tuple) else ()
     if not items or not all(isinstance(v, Unknown) and v.loss for v in items):
         return NotImplemented
-    total = added_up(machine, first, call.node)
-    return machine.tensors.linear("/", total, len(items), call.node)
+    total = added_up(parts, first, call.node)
+    return parts.tensors.linear("/", total, len(items), call.node)
 
 
-def _pass(_: Machine, call: Call) -> Answer:
+def _pass(_: Parts, call: Call) -> Answer:
     """The tensor that is given, as far as its gradient goes."""
     return call.first if isinstance(call.first, Unknown) else NotImplemented
 
 
-def _method(machine: Machine, call: Call) -> Answer:
+def _method(parts: Parts, call: Call) -> Answer:
     """What the tensor's method of the same name gives."""
     if not isinstance(call.first, Unknown):
         return NotImplemented
-    return machine.opaque_calls.method(
-        call.first, Call(call.last, call.args[1:], call.kwargs, call.node)
-    )
+    return parts.apply(Method(call.first, call.last, ""), call.args[1:], call.kwargs, call.node)
 
 
-def _chunk(machine: Machine, call: Call) -> Answer:
+def _chunk(parts: Parts, call: Call) -> Answer:
     """The pieces of a tensor."""
     if not isinstance(call.first, Unknown) or len(call.args) < 2:
         return NotImplemented
-    pieces = machine.iteration.pieces(call.first, call.args[1])
+    pieces = parts.iteration.pieces(call.first, call.args[1])
     return pieces if pieces is not None else NotImplemented
 
 
-def _times_or_over(machine: Machine, call: Call) -> Answer:
+def _times_or_over(parts: Parts, call: Call) -> Answer:
     """A product or a quotient."""
     if len(call.args) < 2:
         return NotImplemented
     op = "*" if call.last == "mul" else "/"
-    return machine.tensors.linear(op, call.first, call.args[1], call.node)
+    return parts.tensors.linear(op, call.first, call.args[1], call.node)
 
 
-def _grad(_: Machine, call: Call) -> Value:
+def _grad(_: Parts, call: Call) -> Value:
     """Gradients that `torch.autograd.grad` returns, and adds to none."""
-    return derived(call.path, *(a for a in flat(call.args) if isinstance(a, Unknown)))
+    return tensors.derived(
+        call.path, *(a for a in tensors.flat(call.args) if isinstance(a, Unknown))
+    )
 
 
 def _is_gradient(value: Value) -> bool:
     return isinstance(value, Unknown) and value.text.endswith((".grad", ".grad.data"))
 
 
-def all_reduce(machine: Machine, call: Call) -> Value:
+def all_reduce(parts: Parts, call: Call) -> Value:
     """A reduction over all ranks: of gradients, of a loss or a count that is shown, of anything else."""
     first, node, path = call.argument(0, "tensor"), call.node, call.path
     how = _over_ranks(call)
     averaged = how == "mean" or "mean" in path
-    gradients = next((a for a in flat([first]) if isinstance(a, Unknown) and a.parameters), None)
+    gradients = next(
+        (a for a in tensors.flat([first]) if isinstance(a, Unknown) and a.parameters), None
+    )
     if gradients is not None:
         # What is done to a buffer of gradients afterwards is not always seen.
         target = node.positional(0) if isinstance(node, p.Call) else None
@@ -189,28 +180,28 @@ def all_reduce(machine: Machine, call: Call) -> Value:
             for n in (p.walk_expr(target) if target is not None else ())
         )
         factor = Fraction(1) if how and direct else None
-        machine.updates.rescaled(gradients, "ranks", True, node, factor, int(how == "sum"))
-        machine.emit(t.Reduce(*machine.stamp(node, gradients.text), "gradients", averaged))
+        parts.updates.rescaled(gradients, "ranks", True, node, factor, int(how == "sum"))
+        parts.emit(t.Reduce(*parts.stamp(node, gradients.text), "gradients", averaged))
         return None
     what = "other"
     if isinstance(first, Unknown):
         what = "loss" if first.networks else ("count" if first.count else "other")
     summed = path.startswith("torch.distributed.") and not averaged
     if isinstance(first, Unknown) and first.loss and not first.networks and summed:
-        first.terms = scaled(first, Fraction(1), t.OVER_RANKS, node).linear
-    machine.emit(t.Reduce(*machine.stamp(node, text_of(first)), what, averaged))
+        first.terms = tensors.scaled(first, Fraction(1), t.OVER_RANKS, node).linear
+    parts.emit(t.Reduce(*parts.stamp(node, text_of(first)), what, averaged))
     if not isinstance(first, Unknown):
         target = node.positional(0) if isinstance(node, p.Call) else None
         if how and isinstance(first, Number) and isinstance(target, p.Name):
             # What the other ranks add to a plain number is theirs to know.
-            machine.bind(target, Unknown(target.id), node)
+            parts.bind(target, Unknown(target.id), node)
         return None
     if "distributed.nn" in path:
-        found = copied(first, node)
+        found = tensors.copied(first, node)
         found.over = f"{how} with gradient" if how else ""
         return found
     if path.endswith(("reduce_tensor", "all_reduce_mean")):
-        return detached(first)
+        return tensors.detached(first)
     if how:
         first.over = how
     return first
@@ -225,7 +216,7 @@ def _over_ranks(call: Call) -> str:
     return {"SUM": "sum", "AVG": "mean"}.get(shown, "" if given else "sum")
 
 
-def _reduced(machine: Machine, call: Call) -> Answer:
+def _reduced(parts: Parts, call: Call) -> Answer:
     """The sum or mean over the axes that a pattern drops."""
     value, node = call.first, call.node
     assert isinstance(value, Unknown)
@@ -236,10 +227,14 @@ def _reduced(machine: Machine, call: Call) -> Answer:
         if how == "mean" and per_row:
             # One number for each row: what follows decides how the loss is reduced.
             return replace(value, attributes={})
-        return mean_over(value, over, node) if how == "mean" else summed(value, over, node)
-    found = derived(f"{value.text}.{how}(…)", value, node=node)
+        return (
+            tensors.mean_over(value, over, node)
+            if how == "mean"
+            else tensors.summed(value, over, node)
+        )
+    found = tensors.derived(f"{value.text}.{how}(…)", value, node=node)
     found.counted = value.counted
-    found.lost = machine.tensors.hides(value, True)
+    found.lost = parts.tensors.hides(value, True)
     return found
 
 
@@ -250,19 +245,19 @@ def _dropped(pattern: str) -> list[Value] | None:
     return [i for i, axis in enumerate(_AXIS.findall(before)) if axis not in kept] if kept else None
 
 
-def criterion(machine: Machine, call: Call) -> Value:
+def criterion(parts: Parts, call: Call) -> Value:
     """A loss module."""
-    found = machine.objects.made("criterion", "criterion", call.last, frozenset(), call.node)
-    found.reduction, found.varies = _reduction(call.kwargs), _varies(machine, call)
+    found = parts.objects.made("criterion", "criterion", call.last, frozenset(), call.node)
+    found.reduction, found.varies = _reduction(call.kwargs), _varies(parts, call)
     return found
 
 
-def loss(machine: Machine, call: Call) -> Value:
+def loss(parts: Parts, call: Call) -> Value:
     """A loss of what it is given."""
-    reduction, varies = _reduction(call.kwargs), _varies(machine, call)
-    given = flat(call.given)
-    found = machine.tensors.loss_of(f"{call.last}(…)", given, reduction, varies, call.node)
-    if machine.state.no_grad:
+    reduction, varies = _reduction(call.kwargs), _varies(parts, call)
+    given = tensors.flat(call.given)
+    found = parts.tensors.loss_of(f"{call.last}(…)", given, reduction, varies, call.node)
+    if parts.state.no_grad:
         found.networks = frozenset()
     return found
 
@@ -279,24 +274,24 @@ def _reduction(kwargs: dict[str, Value]) -> str:
     return given if isinstance(given, str) and given in ("mean", "sum", "none") else "unknown"
 
 
-def _varies(machine: Machine, call: Call) -> str:
+def _varies(parts: Parts, call: Call) -> str:
     """What leaves some targets out of a loss, so that how many count varies; "" for nothing."""
     kwargs = call.kwargs
     if call.last not in frameworks.COUNTED_LOSSES:
         return ""
     if "ignore_index" in kwargs:
         value = kwargs["ignore_index"]
-        if value == -1 and not (machine.relevance.marks or machine.program.data_marks):
+        if value == -1 and not (parts.relevance.marks or parts.program.data_marks):
             # No label is -1 unless somebody writes it: the customary way to ignore nothing.
             return ""
         return f"`ignore_index={value}`" if isinstance(value, int) else "`ignore_index`"
-    if machine.ignores:
+    if parts.ignores:
         return "`-100` by default"
     return "`weight`" if kwargs.get("weight") is not None else ""
 
 
 # What models a call of a function of torch, by its last name.
-TORCH: Mapping[str, Callable[[Machine, Call], Answer]] = {
+TORCH: Mapping[str, Callable[[Parts, Call], Answer]] = {
     "backward": _backward,
     "grad": _grad,
     "is_tensor": _is_tensor,
@@ -315,7 +310,7 @@ TORCH: Mapping[str, Callable[[Machine, Call], Answer]] = {
     **dict.fromkeys(("ones", "zeros"), _filled),
 }
 # The same of einops, on a tensor.
-EINOPS: Mapping[str, Callable[[Machine, Call], Answer]] = {
+EINOPS: Mapping[str, Callable[[Parts, Call], Answer]] = {
     "reduce": _reduced,
     **dict.fromkeys(("rearrange", "repeat"), _pass),
 }

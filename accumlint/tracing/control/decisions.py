@@ -9,8 +9,8 @@ from operator import eq, ge, gt, le, lt
 from accumlint.common.frozen import frozen
 from accumlint.reading import ir as p
 from accumlint.tracing import trace as t
+from accumlint.tracing.machine import Machine
 from accumlint.tracing.state import Decision
-from accumlint.tracing.timeline import Timeline
 
 # So many definitions are tried where nobody knows which one is used.
 _MOST_PICKED = 4
@@ -50,9 +50,9 @@ def comparison(key: str) -> Comparison | None:
 class Decisions:
     """The decisions of one run, by their keys; `chosen` are those that its path makes otherwise."""
 
-    def __init__(self, timeline: Timeline, chosen: dict[str, str]) -> None:
-        self.timeline = timeline
-        self.chosen = chosen
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+        self.chosen = machine.chosen
         self.decisions: dict[str, Decision] = {}
         self.asked_data: dict[str, int] = {}
         # The unknown that led to the first `raise`.
@@ -103,8 +103,8 @@ class Decisions:
         choice = self.chosen.get(key, "ordinary")
         self.decisions[key] = Decision(key, choice, (choice, "exceptional"), True, True)
         if choice == "exceptional":
-            self.timeline.emit(
-                t.SkippedStep(*self.timeline.stamp(expression, key), p.render(expression))
+            self.machine.emit(
+                t.SkippedStep(*self.machine.stamp(expression, key), p.render(expression))
             )
         return choice == "exceptional"
 
@@ -116,7 +116,7 @@ class Decisions:
             options = (choice, "exceptional", "at the boundary")
             self.decisions[where] = Decision(where, choice, options, matters, True)
         choice = self.decisions[where].choice
-        boundary = self.timeline.scenario.steps
+        boundary = self.machine.scenario.steps
         if choice == "at the boundary" and self._begins_with_a_step():
             boundary += 1
         when = {"exceptional": 2, "at the boundary": boundary}.get(choice)
@@ -124,7 +124,7 @@ class Decisions:
 
     def _begins_with_a_step(self) -> bool:
         """True where the first window has one micro-batch: the next ends so much later (`if i % steps == 0`)."""
-        met = (e for e in self.timeline.state.events if isinstance(e, t.Backward | t.Step))
+        met = (e for e in self.machine.state.events if isinstance(e, t.Backward | t.Step))
         return [type(e) for e in islice(met, 3)] == [t.Backward, t.Step, t.Backward]
 
     def fails(self, node: p.Try) -> bool:

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from accumlint.reading import ir as p
 from accumlint.reading.usage import clears
 from accumlint.tracing import trace as t
 from accumlint.tracing.control.exits import PythonError
+from accumlint.tracing.control.guards import Guards
+from accumlint.tracing.machine import Machine
 from accumlint.tracing.values import Unknown
-
-if TYPE_CHECKING:
-    from accumlint.tracing.interpreter import Machine
 
 
 class Exceptions:
     """The `try` and `raise` statements of one machine."""
 
-    def __init__(self, machine: Machine) -> None:
+    def __init__(self, machine: Machine, guards: Guards) -> None:
         self.machine = machine
+        self.guards = guards
         # The handlers of the `try` bodies that are being executed, as the exceptions that they name.
         self.handlers: list[str] = []
 
@@ -76,7 +74,7 @@ class Exceptions:
             if not clears(body) and "Stop" in kind:
                 # Data that has run out.
                 continue
-            if not self.machine.guards.fails(node):
+            if not self.guards.fails(node):
                 return None
             self.machine.emit(
                 t.Skip(*self.machine.stamp(jump, kind), f"except {kind}".strip(), jump.kind)
@@ -95,10 +93,10 @@ class Exceptions:
         kind = node.exception.strip("()") or "Exception"
         if self.handled(kind):
             raise PythonError(kind, node)
-        self.machine.guards.refused = self.machine.guards.refused or self.machine.guards.latest
+        self.guards.refused = self.guards.refused or self.guards.latest
         loop = self.machine.state.loops[-1].node if self.machine.state.loops else None
         unconditional = isinstance(loop, p.For | p.While) and node in loop.body
-        if unconditional or self.machine.guards.is_exceptional:
+        if unconditional or self.guards.is_exceptional:
             raise PythonError(kind, node)
         return None
 

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import re
 from fractions import Fraction
-from typing import TYPE_CHECKING
 
 from accumlint.reading import ir as p
 from accumlint.reading import names
 from accumlint.tracing import trace as t
 from accumlint.tracing.control import guard_shapes as shapes
-from accumlint.tracing.control.branch_relevance import Weighing, flag, stripped
+from accumlint.tracing.control.branch_relevance import flag, stripped
 from accumlint.tracing.control.decisions import Decisions, comparison, equality
 from accumlint.tracing.control.regions import Sides
+from accumlint.tracing.gradients.gating import Gating
+from accumlint.tracing.machine import Machine
 from accumlint.tracing.state import Decision
 from accumlint.tracing.values import Number, Unknown, Value
-
-if TYPE_CHECKING:
-    from accumlint.tracing.interpreter import Machine
 
 # What Python itself knows the truth of.
 _PLAIN = (bool, int, float, str, bytes, Fraction, tuple, list, dict, set)
@@ -31,10 +29,10 @@ _NUMBERS = re.compile(r"(?<![\w.])\d+(?![\w.])")
 class Guards(Decisions):
     """Decides the guards of one machine."""
 
-    def __init__(self, machine: Machine, weighing: Weighing) -> None:
-        super().__init__(machine, machine.chosen)
-        self.machine = machine
-        self.weighing = weighing
+    def __init__(self, machine: Machine, gating: Gating) -> None:
+        super().__init__(machine)
+        self.gating = gating
+        self.weighing = machine.borders.weighing
         # The side that the guard being evaluated had better take (None: either).
         self.goal: bool | None = None
         # The statement whose test is being evaluated.
@@ -382,7 +380,7 @@ class Guards(Decisions):
         if then == 0 and not node.orelse:
             # What only tells about a loss is told, and what divides by the accumulation steps divides.
             told = any(s in self.machine.relevance.reports for s in node.body)
-            divides = self.machine.engines.accelerator is None and shapes.divides_by_steps(node)
+            divides = self.gating.accelerator is None and shapes.divides_by_steps(node)
             return negated != (told or divides)
         return True
 

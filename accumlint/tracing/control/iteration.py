@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from contextlib import suppress
+from dataclasses import dataclass
 
 from accumlint.reading import ir as p
+from accumlint.tracing.calls.cross_file import CrossFile
+from accumlint.tracing.calls.functions import FunctionCalls
 from accumlint.tracing.calls.numeric import is_handy
+from accumlint.tracing.control.exceptions import Exceptions
 from accumlint.tracing.control.exits import Leave, PythonError
 from accumlint.tracing.control.streams import (
+    LONGEST,
     adds_up_calls,
+    alike,
     asks_a_length,
     compared_with_number,
+    counted,
     counts,
     each_of,
     is_fixed,
@@ -21,19 +28,24 @@ from accumlint.tracing.control.streams import (
     repeated,
     text_of,
 )
-from accumlint.tracing.values import Batch, Bound, Key, Lazy, Number, Object, Stream, Unknown, Value
-
-if TYPE_CHECKING:
-    from accumlint.tracing.interpreter import Machine
-
-_LONGEST = 400
+from accumlint.tracing.machine import Machine
+from accumlint.tracing.name_resolver import NameResolver
+from accumlint.tracing.values import Bound, Key, Lazy, Number, Object, Stream, Unknown, Value
 
 
+@dataclass(eq=False, repr=False)
 class Iteration:
     """Turns values into streams for the machine's loops."""
 
-    def __init__(self, machine: Machine) -> None:
-        self.machine = machine
+    machine: Machine
+    cross_file: CrossFile
+    resolver: NameResolver
+    exceptions: Exceptions
+    function_calls: FunctionCalls
+
+    def __post_init__(self) -> None:
+        self.roles, self.objects = self.resolver.roles, self.resolver.objects
+        self.trip_counts = self.resolver.trip_counts
         self._ends: dict[p.Node | None, frozenset[str]] = {}
 
     def stream(self, value: Value, node: p.Node | None) -> Stream:
@@ -44,14 +56,14 @@ class Iteration:
                     # Filled by something that was not followed.
                     if isinstance(value, list):
                         value.append(Unknown("…"))
-                    return each_of(list(value) or [Unknown("…")], False)
+                    return each_of(list(value) or [Unknown("…")])
                 if self._stands_for_many(value, node):
                     return self.unknown(Unknown("batches"), node)
-                return each_of(list(value), False)
+                return each_of(list(value))
             case dict():
-                return each_of(list(value), False)
+                return each_of(list(value))
             case str() | bytes() | None | bool() | int() | float():
-                return each_of([], False)
+                return each_of([])
             case Lazy():
                 return self.lazy(value, node)
             case Object():
@@ -60,6 +72,19 @@ class Iteration:
                 return self.unknown(value, node)
             case _:
                 return self.unknown(Unknown("…"), node)
+
+    def items(self, value: Value, limit: int = 64) -> list[Value]:
+        """All items of something that is not a training loop's data."""
+        found: list[Value] = []
+
+        def take(item: Value) -> None:
+            found.append(item)
+            if len(found) >= limit:
+                raise Leave("break")
+
+        with suppress(Leave):
+            self.stream(value, None).drive(take)
+        return found
 
     def _stands_for_many(
         self, value: list[Value] | tuple[Value, ...] | set[Key], node: p.Node | None
@@ -73,7 +98,7 @@ class Iteration:
         if not self._training(node) or not isinstance(node, p.For) or node not in stepping:
             return False
         read = (n.id for n in p.walk_expr(node.iterable) if isinstance(n, p.Name))
-        return any(self.machine.resolver.role(name) == "loader" for name in read)
+        return any(self.roles.of(name) == "loader" for name in read)
 
     def _training(self, node: p.Node | None) -> bool:
         return node is not None and node in self.machine.relevance.backwards
@@ -100,12 +125,12 @@ class Iteration:
             case "map":
                 inner, callee = self.stream(value.args[1], node), value.args[0]
                 at = node if node is not None else machine.program.body[0]
-                return mapped(inner, lambda x: machine.dispatch.apply(callee, [x], {}, at))
+                return mapped(inner, lambda x: machine.apply(callee, [x], {}, at))
             case "expression":
                 assert value.made is not None
                 return mapped(self.stream(value.args[0], node), value.made)
             case _:
-                return self.stream(value.args[0], node) if value.args else each_of([], False)
+                return self.stream(value.args[0], node) if value.args else each_of([])
 
     def range(self, value: Lazy, node: p.Node | None) -> Stream:
         machine = self.machine
@@ -131,7 +156,7 @@ class Iteration:
             return each_of(list(numbers[:longest]), full and self._training(node))
         first = start if isinstance(start, int) else 0
         each = step if isinstance(step, int) else 1
-        rounds = machine.trip_counts.taken(node)
+        rounds = self.trip_counts.taken(node)
         is_pass = start == 0 and step == 1 and self._is_a_pass(node, stop)
         whole = machine.state.guessed and rounds == machine.scenario.steps and each == step
         if isinstance(stop, Unknown) and start == 0:
@@ -157,9 +182,7 @@ class Iteration:
     def _positions(self, node: p.Node | None, rounds: int) -> Iterator[int]:
         """The rounds of a loop of unknown length, with some more where its windows have not shown by then."""
         position, begun = 0, len(self.machine.state.events)
-        while position < rounds or (
-            position < 24 and self.machine.trip_counts.unfinished(node, begun)
-        ):
+        while position < rounds or (position < 24 and self.trip_counts.unfinished(node, begun)):
             yield position
             position += 1
 
@@ -172,7 +195,7 @@ class Iteration:
         loops = machine.state.loops
         if not isinstance(node, p.For) or not isinstance(stop, Unknown):
             return False
-        if node not in machine.relevance.stepping or machine.trip_counts.holds_loop(node):
+        if node not in machine.relevance.stepping or self.trip_counts.holds_loop(node):
             return False
         anew = machine.state.by_epochs or any(x.node in machine.relevance.backwards for x in loops)
         if not anew or any(x.loader for x in loops):
@@ -188,22 +211,21 @@ class Iteration:
         """How many rounds of a loop with a known number of them are worth taking."""
         machine = self.machine
         if node is None:
-            return _LONGEST
+            return LONGEST
         if not self._training(node):
             return 8
-        if machine.trip_counts.holds_loop(node):
+        if self.trip_counts.holds_loop(node):
             return 3 if node in machine.relevance.stepping else max(3, machine.scenario.steps)
         return 64 if node not in machine.relevance.stepping else max(24, machine.scenario.length)
 
     def zip(self, value: Lazy, node: p.Node | None) -> Stream:
-        machine = self.machine
-        value = Lazy("zip", [self.counted(a) for a in value.args])
+        value = Lazy("zip", [counted(a, self.items) for a in value.args])
         streams = [self.stream(a, None if is_fixed(a) else node) for a in value.args]
         if not streams:
-            return each_of([], False)
-        fixed = {i: machine.items(a, _LONGEST) for i, a in enumerate(value.args) if is_fixed(a)}
+            return each_of([])
+        fixed = {i: self.items(a, LONGEST) for i, a in enumerate(value.args) if is_fixed(a)}
         if len(fixed) == len(streams):
-            return each_of([tuple(parts) for parts in zip(*fixed.values(), strict=False)], False)
+            return each_of([tuple(parts) for parts in zip(*fixed.values(), strict=False)])
         lead = next(i for i in range(len(streams)) if i not in fixed)
 
         def drive(body: Callable[[Value], None]) -> None:
@@ -217,33 +239,13 @@ class Iteration:
                         given = fixed[i][position : position + 1]
                         row.append(given[0] if given else Unknown("…"))
                     else:
-                        row.append(item if i == lead else self.alike(arg, item))
+                        row.append(item if i == lead else alike(arg, item))
                 position += 1
                 body(tuple(row))
 
             streams[lead].drive(one)
 
         return Stream(drive, streams[lead].loader)
-
-    def counted(self, value: Value) -> Value:
-        """Numbers that go round or go on (`cycle(range(1, n + 1))`, `count()`) as the numbers themselves."""
-        match value:
-            case Lazy(kind="count", args=args):
-                start = args[0] if args and isinstance(args[0], int) else 0
-                return list(range(start, start + _LONGEST))
-            case Lazy(kind="cycle", args=[Lazy(kind="range") | list() as inner]):
-                items = self.machine.items(inner, _LONGEST)
-                rounds = _LONGEST // len(items) if items else 0
-                return items * rounds if all(isinstance(i, int) for i in items) else value
-            case _:
-                return value
-
-    def alike(self, source: Value, item: Value) -> Value:
-        """What comes beside `item` in a zip: data of the same micro-batch, or the object itself."""
-        if isinstance(source, Object) and source.role != "loader":
-            return source
-        batches = item.batches if isinstance(item, Unknown) else frozenset[Batch]()
-        return Unknown(f"{text_of(source)}[…]", batches)
 
     def islice(self, value: Lazy, node: p.Node | None) -> Stream:
         stop = value.args[1] if len(value.args) > 1 else None
@@ -253,19 +255,21 @@ class Iteration:
             isinstance(source, Lazy) and source.kind == "iter" and self.is_loader(source.args[0])
         )
         if isinstance(stop, int) and (self._training(node) or batches):
-            items: list[Value] = [self.fetched(source, None) for _ in range(min(stop, _LONGEST))]
+            items: list[Value] = [
+                self.machine.fetched(source, None) for _ in range(min(stop, LONGEST))
+            ]
             state, whole = self.machine.state, self.machine.scenario.length
             return each_of(items, stop == whole and state.length_asked and self._training(node))
         return Stream(self.stream(source, node).drive)
 
     def endless(self, value: Lazy, node: p.Node | None) -> Stream:
-        rounds = self.machine.trip_counts.taken(node)
+        rounds = self.trip_counts.taken(node)
         if value.kind == "count":
             start = value.args[0] if value.args and isinstance(value.args[0], int) else 0
-            return each_of(list(range(start, start + rounds)), False)
+            return each_of(list(range(start, start + rounds)))
         source = value.args[0] if value.args else Unknown("…")
         return Stream(
-            lambda body: repeated(rounds, lambda: body(self.fetched(source, None))), False
+            lambda body: repeated(rounds, lambda: body(self.machine.fetched(source, None))), False
         )
 
     def generator(self, value: Lazy, node: p.Node | None) -> Stream:
@@ -279,9 +283,9 @@ class Iteration:
         )
 
         def limit() -> int:
-            return machine.trip_counts.taken(node) if self._training(node) else 8
+            return self.trip_counts.taken(node) if self._training(node) else 8
 
-        most = max(limit(), 3) if endless else _LONGEST
+        most = max(limit(), 3) if endless else LONGEST
 
         def drive(body: Callable[[Value], None]) -> None:
             passed = 0
@@ -291,35 +295,32 @@ class Iteration:
                 nonlocal passed
                 passed += 1
                 inside, machine.frame = machine.frame, frame
+                if isinstance(item, Unknown) and not item.batches and not item.networks:
+                    # Data that came from nowhere known is a fetch of its own.
+                    item = machine.fetched(item, None)
                 try:
-                    body(self.tagged(item))
+                    body(item)
                 finally:
                     machine.frame = inside
                 if passed >= most and endless:
                     raise Leave("exhausted")
 
             try:
-                machine.function_calls.run_generator(closure, value.args, value.kwargs, one, at)
+                self.function_calls.run_generator(closure, value.args, value.kwargs, one, at)
             except Leave as leave:
                 if leave.signal != "exhausted":
                     raise
             if passed == 0:
                 # Nothing could be followed inside: it still gives data.
-                repeated(limit(), lambda: body(self.fetched(Unknown(function.name), None)))
+                repeated(limit(), lambda: body(self.machine.fetched(Unknown(function.name), None)))
 
         return Stream(drive, self._training(node) and not endless and not counts(function))
 
-    def tagged(self, item: Value) -> Value:
-        """An item of a generator; data that came from nowhere known is a fetch of its own."""
-        if isinstance(item, Unknown) and not item.batches and not item.networks:
-            return self.fetched(item, None)
-        return item
-
     def object(self, value: Object, node: p.Node | None) -> Stream:
         if value.role in ("optimizer", "model", "scheduler", "scaler", "criterion"):
-            return each_of([value], False)
+            return each_of([value])
         if value.cls is not None:
-            found = self.machine.function_calls.method_of(value, "__iter__")
+            found = self.cross_file.method_of(value, "__iter__")
             if found is not None and found.closure.function.yields:
                 return self.generator(Lazy("generator", [], closure=found), node)
         return self.unknown(Unknown(value.text), node)
@@ -328,32 +329,34 @@ class Iteration:
         """A loader or a split batch, item by item; something else, once."""
         machine = self.machine
         if value.parameters:
-            return each_of([value], False)
+            return each_of([value])
         if (one := self._one_of_several(value, node)) is not None:
-            return each_of([one], False)
+            return each_of([one])
         if not self._training(node):
             if self.is_loader(value) and node is not None:
-                return Stream(lambda body: body(self.fetched(value, None)), False)
+                return Stream(lambda body: body(self.machine.fetched(value, None)), False)
             item = Unknown(f"{value.text}[…]", value.batches, value.networks, value.forwards)
             item.loss, item.reduction = value.loss, value.reduction
-            return each_of([item], False)
-        rounds = machine.trip_counts.taken(node)
+            return each_of([item])
+        rounds = self.trip_counts.taken(node)
         if (loader := self._loader_of(node)) is not None:
             return Stream(lambda body: repeated(rounds, lambda: body(loader)), False)
         if value.batches:
             newest = max(value.batches, key=lambda b: b.serial)
-            return Stream(lambda body: repeated(rounds, lambda: body(self.fetched(value, newest))))
+            return Stream(
+                lambda body: repeated(rounds, lambda: body(self.machine.fetched(value, newest)))
+            )
         last = value.text.rpartition(".")[2]
         if last.startswith(("loss", "losses", "all_loss", "task", "objectives")):
-            return each_of([Unknown(f"{value.text}[…]", loss=True)], False)
+            return each_of([Unknown(f"{value.text}[…]", loss=True)])
 
         def drive(body: Callable[[Value], None]) -> None:
             begun = len(machine.state.events)
             for position in self._positions(node, rounds):
-                last = position + 1 >= rounds and machine.trip_counts.nearly_done(node, begun)
+                last = position + 1 >= rounds and self.trip_counts.nearly_done(node, begun)
                 machine.state.last.append(last)
                 try:
-                    body(self.fetched(value, None))
+                    body(self.machine.fetched(value, None))
                 finally:
                     machine.state.last.pop()
 
@@ -363,26 +366,25 @@ class Iteration:
         """What stands for all that a loop goes through: one of them (`for optimizer in self.optimizers`)."""
         if not isinstance(node, p.For) or value.batches or self.is_loader(value):
             return None
-        resolver = self.machine.resolver
+        roles = self.roles
         made = [
             (role, n)
             for n in p.target_names(node.target)
-            if (role := resolver.role(n)) in ("optimizer", "model", "scheduler")
+            if (role := roles.of(n)) in ("optimizer", "model", "scheduler")
         ]
-        return self.machine.objects.symbol(*made[0], node) if len(made) == 1 else None
+        return self.objects.symbol(*made[0], node) if len(made) == 1 else None
 
     def _loader_of(self, node: p.Node | None) -> Object | None:
         """What a loop over several loaders (`for loader in self.loaders`) goes through."""
-        machine = self.machine
-        if not isinstance(node, p.For) or not machine.trip_counts.holds_windows(node):
+        if not isinstance(node, p.For) or not self.trip_counts.holds_windows(node):
             return None
-        made = [n for n in p.target_names(node.target) if machine.resolver.role(n) == "loader"]
-        return machine.objects.symbol("loader", made[0], node) if len(made) == 1 else None
+        made = [n for n in p.target_names(node.target) if self.roles.of(n) == "loader"]
+        return self.objects.symbol("loader", made[0], node) if len(made) == 1 else None
 
     def is_loader(self, value: Value) -> bool:
         """True for what is a loader by what is done with its name, or by that name."""
         named = isinstance(value, Unknown | Object)
-        return named and self.machine.resolver.role(value.text.rpartition(".")[2]) == "loader"
+        return named and self.roles.of(value.text.rpartition(".")[2]) == "loader"
 
     def pieces(self, batch: Unknown, number: Value) -> list[Value] | None:
         """A batch cut into as many pieces as there are accumulation steps; None for any other cut."""
@@ -392,12 +394,7 @@ class Iteration:
         if number != self.machine.scenario.steps:
             return None
         parent = max(batch.batches, key=lambda b: b.serial)
-        return [self.fetched(batch, parent) for _ in range(self.machine.scenario.steps)]
-
-    def fetched(self, source: Value, parent: Batch | None) -> Unknown:
-        """One new item of data."""
-        batch = self.machine.fetch(parent, text_of(source))
-        return Unknown(f"{text_of(source)}[…]", frozenset({batch}))
+        return [self.machine.fetched(batch, parent) for _ in range(self.machine.scenario.steps)]
 
     def next(self, source: Value) -> Value:
         """`next(source)`."""
@@ -405,7 +402,7 @@ class Iteration:
             inner = source.args[0] if source.args else Unknown("…")
             if source.kind == "iter" and isinstance(inner, list | tuple):
                 if source.position >= len(inner):
-                    if not self.machine.exceptions.handled("StopIteration"):
+                    if not self.exceptions.handled("StopIteration"):
                         return Unknown(f"{text_of(inner)}[…]")
                     raise PythonError("StopIteration")
                 source.position += 1
@@ -423,25 +420,23 @@ class Iteration:
         if isinstance(source, Unknown) and source.parameters:
             # The first of a model's parameters is no data.
             return source
-        return self.fetched(source, None)
+        return self.machine.fetched(source, None)
 
     def length(self, value: Value) -> Value:
         """`len(value)`."""
-        state = self.machine.state
         match value:
             case list() | tuple() | dict() | str() | set() | bytes():
                 return len(value)
             case Lazy(kind="range"):
-                return len(self.machine.items(value, _LONGEST))
+                return len(self.items(value, LONGEST))
             case Lazy(args=[inner, *_]):
                 return self.length(inner)
             case Object(text=text) | Unknown(text=text):
                 if isinstance(value, Unknown) and value.batches:
                     return Unknown(f"len({text})", value.batches, count=True)
-                last = text.rpartition(".")[2].strip("[…]")
-                if self.machine.resolver.role(last) == "loader" and "dataset" not in last:
-                    state.length_asked = True
-                    return self.machine.scenario.length
+                length = self.roles.length(text.rpartition(".")[2].strip("[…]"))
+                if length is not None:
+                    return length
                 if isinstance(value, Object) and value.role in ("optimizer", "model"):
                     return 1
                 return Unknown(f"len({text})", count=True)

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from accumlint.reading import ir as p
-from accumlint.tracing.values import Object, Stream, Unknown, Value
+from accumlint.tracing.values import Batch, Lazy, Object, Stream, Unknown, Value
+
+# No list of items is longer.
+LONGEST = 400
 
 
 def adds_up_calls(node: p.Node | None) -> bool:
@@ -41,7 +44,7 @@ def mapped(inner: Stream, make: Callable[[Value], Value]) -> Stream:
     return Stream(lambda body: inner.drive(lambda item: body(make(item))), inner.loader)
 
 
-def each_of(items: list[Value], loader: bool) -> Stream:
+def each_of(items: list[Value], loader: bool = False) -> Stream:
     def drive(body: Callable[[Value], None]) -> None:
         for item in items:
             body(item)
@@ -95,3 +98,25 @@ def counts(function: p.Function) -> bool:
 
 def text_of(value: Value) -> str:
     return value.text if isinstance(value, Unknown | Object) else "…"
+
+
+def alike(source: Value, item: Value) -> Value:
+    """What comes beside `item` in a zip: data of the same micro-batch, or the object itself."""
+    if isinstance(source, Object) and source.role != "loader":
+        return source
+    batches = item.batches if isinstance(item, Unknown) else frozenset[Batch]()
+    return Unknown(f"{text_of(source)}[…]", batches)
+
+
+def counted(value: Value, items: Callable[[Value, int], list[Value]]) -> Value:
+    """Numbers that go round or go on (`cycle(range(1, n + 1))`, `count()`) as the numbers themselves."""
+    match value:
+        case Lazy(kind="count", args=args):
+            start = args[0] if args and isinstance(args[0], int) else 0
+            return list(range(start, start + LONGEST))
+        case Lazy(kind="cycle", args=[Lazy(kind="range") | list() as inner]):
+            numbers = items(inner, LONGEST)
+            rounds = LONGEST // len(numbers) if numbers else 0
+            return numbers * rounds if all(isinstance(i, int) for i in numbers) else value
+        case _:
+            return value

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Set
-from typing import TYPE_CHECKING
 
 from accumlint.reading import ir as p
 from accumlint.reading.gradient_slice import Relevance
@@ -11,16 +10,18 @@ from accumlint.reading.statement_facts import called
 from accumlint.reading.usage import clears
 from accumlint.tracing import trace as t
 from accumlint.tracing.budget import STEPS_OF_WALK
-
-if TYPE_CHECKING:
-    from accumlint.tracing.interpreter import Machine
+from accumlint.tracing.calls.cross_file import CrossFile
+from accumlint.tracing.machine import Machine
+from accumlint.tracing.name_roles import NameRoles
 
 
 class TripCounts:
     """Takes loops round until they have shown their windows, and no more often."""
 
-    def __init__(self, machine: Machine) -> None:
+    def __init__(self, machine: Machine, roles: NameRoles, cross_file: CrossFile) -> None:
         self.machine = machine
+        self.roles = roles
+        self.cross_file = cross_file
         self._inner: dict[p.Node, bool] = {}
 
     @property
@@ -90,7 +91,7 @@ class TripCounts:
     def _training_loops(
         self, body: tuple[p.Stmt, ...], seen: set[str], around: Set[p.Function] = frozenset()
     ) -> Iterator[p.For | p.While]:
-        graph = self.machine.cross_file.borders.graph
+        graph = self.machine.borders.graph
         for inner in graph.loops_and_calls(body):
             if isinstance(inner, p.For | p.While) and inner in self._relevance.backwards:
                 yield inner
@@ -98,7 +99,7 @@ class TripCounts:
                 callee = called(inner.func)
                 if callee in self._relevance.reaching_backward and callee not in seen:
                     seen.add(callee)
-                    others = self.machine.cross_file.named(callee)
+                    others = self.cross_file.named(callee)
                     for function in (*graph.functions(callee), *others):
                         if function not in around:
                             self.machine.budget.spend(STEPS_OF_WALK)
@@ -112,7 +113,7 @@ class TripCounts:
                 return True
             read = {n.id for n in p.walk_expr(inner.iterable) if isinstance(n, p.Name)}
             read |= {n.name for n in p.walk_expr(inner.iterable) if isinstance(n, p.Attr)}
-            return any(self.machine.resolver.role(n) == "loader" for n in read)
+            return any(self.roles.of(n) == "loader" for n in read)
         return False
 
 

@@ -9,15 +9,15 @@ from fractions import Fraction
 from accumlint.reading import ir as p
 from accumlint.tracing import trace as t
 from accumlint.tracing.gradients.tensors import own_counts
-from accumlint.tracing.timeline import Timeline
+from accumlint.tracing.machine import Machine
 from accumlint.tracing.values import Batch, Number, Object, Term, Unknown, Value
 
 
 class Backwards:
     """The backward passes of one run."""
 
-    def __init__(self, timeline: Timeline) -> None:
-        self.timeline = timeline
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
         # The data of the last forward, and the iteration that it ran in.
         self.latest: Batch | None = None
         self.latest_at: tuple[object, ...] = ()
@@ -33,7 +33,7 @@ class Backwards:
         subject: str = "",
     ) -> None:
         """A backward pass: every term of the loss leaves its gradient in its networks."""
-        timeline, state = self.timeline, self.timeline.state
+        machine, state = self.machine, self.machine.state
         # Nothing is divided by zero steps: the framework raises.
         divided = divided or None
         if isinstance(loss, list | tuple):
@@ -51,7 +51,7 @@ class Backwards:
         index = len(state.events)
         pieces: list[t.Contribution] = []
         terms = [x for x in loss.linear if x.atom.networks] or list(loss.linear)
-        state.current = timeline.ordinal(self._key(loss, terms))
+        state.current = machine.ordinal(self._key(loss, terms))
         silenced = bool(state.silenced)
         event = t.Backward(
             node, index, state.current, state.epoch, subject or loss.text, via, _written(node, loss.text), (), silenced,
@@ -63,14 +63,14 @@ class Backwards:
         for term in _minimised(terms):
             pieces.extend(self._contributions(term, loss, event, divided, scaler, summed))
         object.__setattr__(event, "contributions", tuple(pieces))
-        timeline.emit(event)
+        machine.emit(event)
         self._gone.update(x.atom for x in terms)
         for piece in pieces:
             state.ledger.add(piece)
 
     def _is_divided(self, loss: Unknown) -> bool:
         """True for what was divided by the accumulation steps since it came from where nothing is known."""
-        share = Fraction(1, self.timeline.scenario.steps)
+        share = Fraction(1, self.machine.scenario.steps)
         return all(x.factor == share for x in loss.linear)
 
     def is_gone(self, loss: Unknown) -> bool:
@@ -82,7 +82,7 @@ class Backwards:
         batches = frozenset[Batch]().union(*(x.atom.batches for x in terms)) or loss.batches
         if batches:
             return max(batches, key=lambda b: b.serial).when
-        here = self.timeline.loop_position()
+        here = self.machine.loop_position()
         # A loss that was lost on its way comes of the forward before it.
         return self.latest.when if self.latest is not None and self.latest_at == here else (here, 1)
 
@@ -95,7 +95,7 @@ class Backwards:
         scaler: Object | None,
         summed: bool,
     ) -> Iterator[t.Contribution]:
-        state = self.timeline.state
+        state = self.machine.state
         atom = term.atom
         spans = _spans(atom)
         microbatch = spans[0] if summed else event.microbatch

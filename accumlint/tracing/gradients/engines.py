@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
-from typing import TYPE_CHECKING
 
 from accumlint.reading import ir as p
 from accumlint.reading import names
 from accumlint.tracing import trace as t
+from accumlint.tracing.calls.cross_file import CrossFile
+from accumlint.tracing.gradients.sync_contexts import SyncContexts
 from accumlint.tracing.gradients.tensors import derived, flat
+from accumlint.tracing.gradients.updates import Updates
+from accumlint.tracing.machine import Machine
+from accumlint.tracing.name_resolver import NameResolver
 from accumlint.tracing.values import Context, Object, Unknown, Value
-
-if TYPE_CHECKING:
-    from accumlint.tracing.interpreter import Machine
 
 # What Fabric is asked for that changes no gradient and gives nothing.
 _QUIET = (
@@ -34,14 +36,19 @@ _PREPARING = (
 _GATHERING = ("gather", "reduce", "gather_for_metrics", "pad_across_processes")
 
 
+@dataclass(eq=False, repr=False)
 class Engines:
     """Turns what accelerators and engines are asked to do into events."""
 
-    def __init__(self, machine: Machine) -> None:
-        self.machine = machine
-        self.accelerator: Object | None = None
-        self.prepared_any = False
-        self.handed_any = False
+    machine: Machine
+    cross_file: CrossFile
+    resolver: NameResolver
+    sync_contexts: SyncContexts
+    updates: Updates
+
+    def __post_init__(self) -> None:
+        self.objects, self.losses = self.resolver.objects, self.updates.losses
+        self.gating = self.updates.gating
         self._deepspeed: bool | None = None
 
     def engine_method(
@@ -53,7 +60,7 @@ class Engines:
                 if kwargs.get("scale_wrt_gas") is False:
                     steps = 1
                 loss = args[0] if args else kwargs.get("loss")
-                self.machine.losses.backward(loss, "engine", node, kwargs, steps, base.text)
+                self.losses.backward(loss, "engine", node, kwargs, steps, base.text)
                 return True, args[0] if args else None
             case "step":
                 self.engine_step(base, node)
@@ -64,12 +71,12 @@ class Engines:
                 return True, self.engine_steps(base) or Unknown("steps")
             case "zero_grad":
                 if base.traced is None or not base.traced.certain:
-                    self.machine.updates.wipe(base, node)
+                    self.updates.wipe(base, node)
                 return True, None
             case "train_batch":
                 return True, Unknown("loss")
             case _:
-                return self.machine.objects.model_method(base, name, args, kwargs, node)
+                return False, None
 
     def engine_steps(self, base: Object) -> int | None:
         """What an engine divides by: its own configuration's steps where the engine is known to be DeepSpeed's."""
@@ -131,7 +138,7 @@ class Engines:
             return False
         wanted = f"{p.dotted(backward.func.base)}.step"
         # The loop may stand in another file, which is given the engine.
-        bodies = [self.machine.program.body, *(f.body for f in self.machine.cross_file.functions)]
+        bodies = [self.machine.program.body, *(f.body for f in self.cross_file.functions)]
         for node in (n for body in bodies for n in p.walk(body)):
             inner = node.body if isinstance(node, p.If | p.For | p.While | p.With | p.Try) else ()
             called = [n.value for n in inner if isinstance(n, p.Do)]
@@ -144,7 +151,7 @@ class Engines:
         steps = self.engine_steps(base)
         machine = self.machine
         stamp = machine.stamp(node, base.text)
-        machine.emit(t.EngineCall(*stamp, machine.objects.traced(base), base.steps))
+        machine.emit(t.EngineCall(*stamp, self.objects.traced(base), base.steps))
         base.counter += 1
         if steps is not None and base.counter % steps:
             return
@@ -153,7 +160,7 @@ class Engines:
             traced = t.TrainingObject("optimizer", base.text, "", node, False)
             optimizer = Object(base.text, traced, networks=base.networks)
             base.attributes["optimizer"] = optimizer
-        self.machine.updates.step(optimizer, node, None, gated=True)
+        self.updates.step(optimizer, node, None, gated=True)
         self.machine.state.ledger.clear(optimizer)
 
     def fabric_method(
@@ -162,21 +169,21 @@ class Engines:
         match name:
             case "backward":
                 loss = args[0] if args else None
-                self.machine.losses.backward(loss, "fabric", node, kwargs, subject=base.text)
+                self.losses.backward(loss, "fabric", node, kwargs, subject=base.text)
                 return True, None
             case "setup" | "setup_module" | "setup_optimizers" | "setup_dataloaders" | "prepare":
                 return True, self.passed(args)
             case "clip_gradients":
-                self.machine.updates.clip(flat(args), "fabric", node, base.text)
+                self.updates.clip(flat(args), "fabric", node, base.text)
                 return True, Unknown("norm")
             case "no_backward_sync":
                 model = next((a for a in args if isinstance(a, Object)), None)
                 enabled = kwargs.get("enabled", args[1] if len(args) > 1 else True)
                 if model is None or enabled is False:
                     return True, Context("plain")
-                if enabled is not True and not self.machine.sync_contexts.decided(enabled, node):
+                if enabled is not True and not self.sync_contexts.decided(enabled, node):
                     return True, Context("plain")
-                return True, self.machine.sync_contexts.no_sync(model, node, "fabric")
+                return True, self.sync_contexts.no_sync(model, node, "fabric")
             case _ if name in _QUIET:
                 return True, None
             case _:
@@ -185,15 +192,15 @@ class Engines:
     def accelerator_method(
         self, base: Object, name: str, args: list[Value], kwargs: dict[str, Value], node: p.Node
     ) -> tuple[bool, Value]:
-        self.accelerator = base
+        self.gating.accelerator = base
         match name:
             case "backward":
                 loss = args[0] if args else kwargs.get("loss")
                 steps = self.accumulation(base)
-                self.machine.losses.backward(loss, "accelerator", node, kwargs, steps, base.text)
+                self.losses.backward(loss, "accelerator", node, kwargs, steps, base.text)
                 return True, None
             case _ if name in _PREPARING:
-                self.prepared_any = True
+                self.gating.prepared_any = True
                 for arg in flat(args):
                     if isinstance(arg, Object) and arg.role in ("optimizer", "scheduler", "model"):
                         arg.prepared = True
@@ -206,9 +213,9 @@ class Engines:
                 model = next((a for a in args if isinstance(a, Object)), None)
                 if model is None:
                     return True, Context("plain")
-                return True, self.machine.sync_contexts.no_sync(model, node, "accelerate")
+                return True, self.sync_contexts.no_sync(model, node, "accelerate")
             case "clip_grad_norm_" | "clip_grad_value_":
-                self.machine.updates.clip(flat(args), "accelerator", node, base.text)
+                self.updates.clip(flat(args), "accelerator", node, base.text)
                 return True, Unknown("norm")
             case "unscale_gradients":
                 self.machine.state.ledger.unscale(None)
@@ -218,12 +225,12 @@ class Engines:
                 if not isinstance(model, Object):
                     return True, model
                 if not model.prepared:
-                    return True, self.machine.objects.part(model, model.text)
+                    return True, self.objects.part(model, model.text)
                 return True, Object(
                     f"{base.text}.unwrap_model({model.text})", model.traced, model.cls, model.attributes, model.networks
                 )  # fmt: skip
             case "autocast":
-                return True, self.machine.sync_contexts.autocast(kwargs)
+                return True, self.sync_contexts.autocast(kwargs)
             case (
                 "main_process_first" | "local_main_process_first" | "join_uneven_inputs" | "profile"
             ):
@@ -253,50 +260,34 @@ class Engines:
         match name:
             case "manual_backward":
                 loss = args[0] if args else None
-                self.machine.losses.backward(loss, "lightning", node, kwargs, subject=text)
+                self.losses.backward(loss, "lightning", node, kwargs, subject=text)
                 return (None,)
             case "optimizers" if not args:
-                return (self.machine.objects.symbol("optimizer", f"{text}.optimizers()", node),)
+                return (self.objects.symbol("optimizer", f"{text}.optimizers()", node),)
             case "lr_schedulers" if not args:
-                return (self.machine.objects.symbol("scheduler", f"{text}.lr_schedulers()", node),)
+                return (self.objects.symbol("scheduler", f"{text}.lr_schedulers()", node),)
             case "clip_gradients" if args:
-                self.machine.updates.clip(flat(args), "lightning", node, text)
+                self.updates.clip(flat(args), "lightning", node, text)
                 return (None,)
             case "toggle_optimizer" | "untoggle_optimizer":
                 return (None,)
             case "no_sync" if not args:
                 own = base if isinstance(base, Object) and base.networks else None
-                model = own or self.machine.objects.symbol("model", text, node)
-                return (self.machine.sync_contexts.no_sync(model, node),)
+                model = own or self.objects.symbol("model", text, node)
+                return (self.sync_contexts.no_sync(model, node),)
             case "zero_grad" if (
                 not (isinstance(base, Unknown) and base.tensor)
-                and self.machine.resolver.role(text.rpartition(".")[2]) == ""
+                and self.resolver.roles.of(text.rpartition(".")[2]) == ""
             ):
                 optimizers = self.machine.state.ledger.optimizers
                 if len(optimizers) == 1 and text.rpartition(".")[2] != "self":
-                    self.machine.updates.clear(optimizers[0], node)
+                    self.updates.clear(optimizers[0], node)
                     return (None,)
                 return None
             case "parameters" | "get_parameters" if not args:
                 return (Unknown(f"{text}.parameters()", parameters=True),)
             case _:
                 return None
-
-    def loss_of_trainer(
-        self, args: list[Value], kwargs: dict[str, Value], node: p.Node
-    ) -> tuple[Value] | None:
-        """What `Trainer.compute_loss` of transformers returns: the model's loss, with its outputs where asked for."""
-        if len(args) < 2 or not isinstance(args[0], Object) or "num_items_in_batch" in kwargs:
-            # What a model divides by the count that it is given is not known.
-            return None
-        outputs = self.machine.dispatch.apply(args[0], [], {"**": args[1]}, node)
-        loss = self.machine.attributes.attribute(outputs, "loss", node)
-        with_outputs = True in (*args[2:3], kwargs.get("return_outputs"))
-        return ((loss, outputs) if with_outputs else loss,)
-
-    def in_force(self) -> Object | None:
-        stack = self.machine.state.accumulating
-        return stack[-1] if stack else self.accelerator
 
     def accumulation(self, accelerator: Object) -> int | None:
         """What Accelerate divides by: its constructor's steps, or the window's where only its name is known."""
@@ -331,11 +322,9 @@ class Engines:
 
         def told(at: p.Node, steps: int, entered: bool) -> None:
             stamp = machine.stamp(at, accelerator.text)
-            machine.emit(
-                t.Accumulate(*stamp, machine.objects.traced(accelerator), steps, entered, waits)
-            )
+            machine.emit(t.Accumulate(*stamp, self.objects.traced(accelerator), steps, entered, waits))
 
-        self.accelerator = accelerator
+        self.gating.accelerator = accelerator
         return Context("accumulate", enter, leave)
 
     def _is_a_trainers(self, accelerator: Object) -> bool:
@@ -344,34 +333,6 @@ class Engines:
         own = made_elsewhere and accelerator.text.startswith("self.")
         classes = (n for n in self.machine.program.body if isinstance(n, p.Class))
         return own and any(base.endswith("Trainer") for cls in classes for base in cls.bases)
-
-    def unprepared(self, value: Object) -> bool:
-        """True for an object seen being built in a file that prepares others, and not this one."""
-        if value.traced is None or not value.traced.certain or value.prepared or value.handed:
-            return False
-        return self.prepared_any or self.handed_any
-
-    def gated(self, optimizer: Object) -> bool:
-        accelerator = self.in_force()
-        if accelerator is None or self.unprepared(optimizer):
-            return False
-        return (
-            optimizer.prepared
-            or bool(self.machine.state.accumulating)
-            or self.machine.relevance.accumulates
-        )
-
-    def gate(self, optimizer: Object) -> bool:
-        """False where Accelerate's wrapper leaves a step or a clear out."""
-        accelerator = self.in_force()
-        return accelerator is None or not self.gated(optimizer) or accelerator.sync
-
-    def handed(self, objects: list[Object]) -> None:
-        """Objects given to a call that cannot be followed, which may prepare them."""
-        if any(value.role == "accelerator" for value in objects):
-            self.handed_any = True
-        for value in objects:
-            value.handed = True
 
     def passed(self, args: list[Value]) -> Value:
         return args[0] if len(args) == 1 else tuple(args)

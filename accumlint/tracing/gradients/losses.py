@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from accumlint.common.frozen import frozen
 from accumlint.reading import ir as p
 from accumlint.tracing import trace as t
+from accumlint.tracing.calls.cross_file import CrossFile
 from accumlint.tracing.calls.logged_values import is_plain, numbers_shown
 from accumlint.tracing.gradients.backwards import Backwards
+from accumlint.tracing.gradients.gating import Gating
 from accumlint.tracing.gradients.tensors import derived, flat
+from accumlint.tracing.machine import Machine
 from accumlint.tracing.values import Batch, Bound, Number, Object, Unknown, Value
-
-if TYPE_CHECKING:
-    from accumlint.tracing.interpreter import Machine
 
 
 @frozen
@@ -29,9 +28,10 @@ class _Fed:
 class Losses(Backwards):
     """Follows data through a model to a loss, and the loss to the gradients."""
 
-    def __init__(self, machine: Machine) -> None:
+    def __init__(self, machine: Machine, gating: Gating, cross_file: CrossFile) -> None:
         super().__init__(machine)
-        self.machine = machine
+        self.gating = gating
+        self.cross_file = cross_file
         self._taken = frozenset[Batch]()
         self._fed: dict[tuple[int, ...], _Fed] = {}
 
@@ -80,7 +80,7 @@ class Losses(Backwards):
     ) -> Value:
         """What a model's own forward returns; None where it is not executed, or not to its end."""
         machine, function = self.machine, method.closure.function
-        state, cross_file = machine.state, machine.cross_file
+        state, cross_file = machine.state, self.cross_file
         if state.depth >= 6 or cross_file.trains(function) or cross_file.refuses(function):
             return None
         inner = model.inner
@@ -88,9 +88,7 @@ class Losses(Backwards):
         state.inside += 1
         taken, self._taken = self._taken, batches
         try:
-            value = _merged(
-                machine.function_calls.invoke(method.closure, args, kwargs, receiver, node)
-            )
+            value = _merged(machine.apply(Bound(receiver, method.closure), args, kwargs, node))
         finally:
             state.inside -= 1
             self._taken = taken
@@ -100,7 +98,7 @@ class Losses(Backwards):
             cross_file.refuse(function, always=True)
             return None
         if _holds_loss(value):
-            cross_file.borders.telling.add(function)
+            machine.borders.telling.add(function)
         else:
             # Another file's model is executed for the sake of its loss alone.
             cross_file.refuse(function)
@@ -162,7 +160,7 @@ class Losses(Backwards):
             and here[: len(known.path)] == known.path
         ):
             return known.batch
-        batch = machine.attributes.piece_of_iteration()
+        batch = machine.piece_of_iteration()
         self._fed[tuple(map(id, data))] = _Fed(here, batch, data)
         return batch
 
@@ -182,7 +180,7 @@ class Losses(Backwards):
         # FSDP changes the module itself; only DDP has something inside that can be called past it.
         inner = model in state.wrapped or model.text.endswith(".module")
         # What Accelerate has prepared is wrapped where several processes run.
-        taken_out = inner and not wrapper and machine.engines.prepared_any
+        taken_out = inner and not wrapper and self.gating.prepared_any
         past = (wrapper == "ddp" and inner) or taken_out or ".unwrap_model(" in model.text
         bypassed = past and not model.wrapper and not outside
         armed: bool | None = None

@@ -3,34 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
 from accumlint.reading import ir as p
 from accumlint.tracing import trace as t
+from accumlint.tracing.calls.cross_file import CrossFile
+from accumlint.tracing.control.guards import Guards
+from accumlint.tracing.machine import Machine
 from accumlint.tracing.values import Context, Native, Object, Unknown, Value
-
-if TYPE_CHECKING:
-    from accumlint.tracing.interpreter import Machine
 
 
 class SyncContexts:
     """Turns what is said about synchronisation into events."""
 
-    def __init__(self, machine: Machine) -> None:
+    def __init__(self, machine: Machine, guards: Guards, cross_file: CrossFile) -> None:
         self.machine = machine
+        self.guards = guards
+        self.cross_file = cross_file
 
     def decided(self, flag: Value, node: p.Node) -> bool:
         """A flag's truth, decided now if it never was: whoever asks later gets the same answer."""
-        known = self.machine.guards.known_truth(flag)
-        return (
-            known if known is not None else self.machine.guards.truth(flag, p.Opaque(node.at), node)
-        )
+        known = self.guards.known_truth(flag)
+        return known if known is not None else self.guards.truth(flag, p.Opaque(node.at), node)
 
     def sync_flag(self, receiver: Value, value: Value, node: p.Node, path: str) -> None:
         machine = self.machine
         state = machine.state
         networks = receiver.networks if isinstance(receiver, Object | Unknown) else frozenset[str]()
-        on: bool | None = value if isinstance(value, bool) else machine.guards.known_truth(value)
+        on: bool | None = value if isinstance(value, bool) else self.guards.known_truth(value)
         wrapper = next((state.wrappers[n] for n in networks if n in state.wrappers), "ddp")
         called = node.func if isinstance(node, p.Call) else None
         if isinstance(called, p.Attr) and called.name == "set_requires_gradient_sync":
@@ -116,25 +115,13 @@ class SyncContexts:
         if isinstance(value, Context):
             return value
         if isinstance(value, Object) and value.cls is not None:
-            method_of = self.machine.function_calls.method_of
+            method_of, apply = self.cross_file.method_of, self.machine.apply
             enter, leave = method_of(value, "__enter__"), method_of(value, "__exit__")
             if enter is not None or leave is not None:
                 return Context(
                     "plain",
-                    (
-                        lambda at: self.machine.function_calls.invoke(
-                            enter.closure, [], {}, value, at
-                        )
-                    )
-                    if enter
-                    else None,
-                    (
-                        lambda at: _nothing(
-                            self.machine.function_calls.invoke(
-                                leave.closure, [None, None, None], {}, value, at
-                            )
-                        )
-                    )
+                    (lambda at: apply(enter, [], {}, at)) if enter else None,
+                    (lambda at: _nothing(apply(leave, [None, None, None], {}, at)))
                     if leave
                     else None,
                 )

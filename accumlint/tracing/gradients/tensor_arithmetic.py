@@ -1,35 +1,61 @@
-"""Arithmetic where a side is unknown: linear on losses, with token counts, ranks and running totals."""
+"""Arithmetic: exact on numbers, linear on losses, with token counts, ranks and running totals."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
 
 from accumlint.reading import ir as p
 from accumlint.tracing import trace as t
 from accumlint.tracing.calls.numeric import word
-from accumlint.tracing.gradients import loss_counts
-from accumlint.tracing.gradients.tensors import (
-    by_ranks,
-    combined,
-    derived,
-    fraction,
-    of_elements,
-    scaled,
-    shared_factor,
+from accumlint.tracing.control.guards import Guards
+from accumlint.tracing.gradients import loss_counts, tensors
+from accumlint.tracing.machine import Machine
+from accumlint.tracing.operators import on_numbers, on_sequences
+from accumlint.tracing.values import (
+    MOST,
+    Batch,
+    Method,
+    Number,
+    Object,
+    Ranks,
+    Term,
+    Unknown,
+    Value,
 )
-from accumlint.tracing.timeline import Timeline
-from accumlint.tracing.values import MOST, Batch, Number, Ranks, Term, Unknown, Value
 
 _LONG = 100
 
 
 class Tensors:
-    """The arithmetic of one run where at least one side is unknown."""
+    """The arithmetic of one run."""
 
-    def __init__(self, timeline: Timeline) -> None:
-        self.timeline = timeline
+    def __init__(self, machine: Machine, guards: Guards) -> None:
+        self.machine = machine
+        self.guards = guards
+
+    def arithmetic(self, op: str, left: Value, right: Value, node: p.Node) -> Value:
+        """`left op right`: exact on numbers, linear on losses, unknown elsewhere."""
+        if isinstance(left, Number) and isinstance(right, Number):
+            if op == "%" and right and isinstance(right, int) and isinstance(left, int):
+                self._modulus(right)
+            return on_numbers(op, left, right)
+        if isinstance(left, list | tuple | str) and op in "+*%":
+            return on_sequences(op, left, right, node)
+        left, right = map(_of_a_model, (left, right))
+        if isinstance(left, Unknown) or isinstance(right, Unknown):
+            return self.linear(op, left, right, node)
+        return Unknown(p.dotted(node.target) if isinstance(node, p.Augment) else p.shown(node))
+
+    def _modulus(self, right: int) -> None:
+        """A number's remainder was asked for: perhaps the window is written as a number."""
+        state, guard = self.machine.state, self.guards.deciding
+        if isinstance(guard, p.If) and guard not in self.machine.relevance.deciding:
+            if not any(isinstance(statement, p.Jump) for statement in guard.body):
+                # It says when something is shown.
+                return
+        if 1 < right <= 512 and state.loops and state.modulus is None:
+            state.modulus = right
 
     def linear(self, op: str, left: Value, right: Value, node: p.Node) -> Value:
         """`left op right` with an unknown side."""
@@ -61,12 +87,12 @@ class Tensors:
                     found.total = ""
                 return found
             case "@":
-                return derived(_shown(left, op, right), left, right, node=node)
+                return tensors.derived(_shown(left, op, right), left, right, node=node)
             case _:
                 return self._opaque(op, left, right, node)
 
     def _opaque(self, op: str, left: Value, right: Value, node: p.Node) -> Unknown:
-        found = derived(_shown(left, op, right), left, right, node=node)
+        found = tensors.derived(_shown(left, op, right), left, right, node=node)
         found.lost = any(isinstance(x, Unknown) and self.hides(x, True) for x in (left, right))
         return found
 
@@ -90,14 +116,14 @@ class Tensors:
                 written = isinstance(value, p.Const)
             case _:
                 written = False
-        steps = Fraction(self.timeline.scenario.steps)
-        return not written and fraction(by) in (steps, 1 / steps)
+        steps = Fraction(self.machine.scenario.steps)
+        return not written and tensors.fraction(by) in (steps, 1 / steps)
 
     def _sum(self, op: str, left: Value, right: Value, node: p.Node) -> Value:
         sign = Fraction(1 if op == "+" else -1)
         if isinstance(left, Unknown) and isinstance(right, Unknown):
             if len(left.linear) + len(right.linear) > MOST:
-                return derived(p.shown(node), left, right, node=node)
+                return tensors.derived(p.shown(node), left, right, node=node)
             terms = tuple(
                 replace(x, factor=None if x.factor is None else x.factor * sign)
                 for x in right.linear
@@ -105,7 +131,7 @@ class Tensors:
             if not left.tensor and not right.tensor and not left.loss and not right.loss:
                 return Unknown(f"{left.text} {op} {right.text}", terms=(*left.linear, *terms))
             # A constant beside a loss has no gradient; a count beside a count is a count.
-            found = combined(
+            found = tensors.combined(
                 f"{left.text} {op} {right.text}", (*left.linear, *terms), left, right, node=node
             )
             found.total = left.total or right.total
@@ -118,13 +144,13 @@ class Tensors:
             return found
         known, other = (left, right) if isinstance(left, Unknown) else (right, left)
         if not isinstance(known, Unknown) or not isinstance(other, Number):
-            return derived(_shown(left, op, right), left, right, node=node)
+            return tensors.derived(_shown(left, op, right), left, right, node=node)
         if not known.tensor and not known.loss:
-            terms = scaled(known, sign if known is right else Fraction(1), "", node).terms
+            terms = tensors.scaled(known, sign if known is right else Fraction(1), "", node).terms
             return Unknown(_shown(left, op, right), terms=terms, count=known.count)
         if isinstance(right, Unknown) and op == "-":
-            return scaled(known, Fraction(-1), "", node)
-        found = scaled(known, Fraction(1), "", node)
+            return tensors.scaled(known, Fraction(-1), "", node)
+        found = tensors.scaled(known, Fraction(1), "", node)
         if other and found.counted is not None:
             # One more or one less for each row: somebody has thought of what is counted.
             found.counted = replace(found.counted, of=())
@@ -132,9 +158,11 @@ class Tensors:
 
     def _times(self, value: Value, by: Value, node: p.Node) -> Value:
         if not isinstance(value, Unknown) or not isinstance(by, Unknown | Number):
-            return derived(_shown(value, "*", by), value, by, node=node)
+            return tensors.derived(_shown(value, "*", by), value, by, node=node)
         if isinstance(by, Number):
-            found = scaled(value, fraction(by), "", node, of_steps=self._is_of_steps(by, node))
+            found = tensors.scaled(
+                value, tensors.fraction(by), "", node, of_steps=self._is_of_steps(by, node)
+            )
             if not value.tensor and not value.loss:
                 ranks = _multiple(value.ranks, by)
                 return Unknown(f"{value.text} * {by}", terms=found.terms, ranks=ranks)
@@ -144,10 +172,10 @@ class Tensors:
         if _gradient(value) and _gradient(by):
             return self._opaque("*", value, by, node)
         if by.ranks is not None:
-            return by_ranks(value, by.ranks, node)
+            return tensors.by_ranks(value, by.ranks, node)
         if value.ranks is not None and by.tensor:
-            return by_ranks(by, value.ranks, node)
-        found = scaled(value, Fraction(1), f"* {by.text}", node)
+            return tensors.by_ranks(by, value.ranks, node)
+        found = tensors.scaled(value, Fraction(1), f"* {by.text}", node)
         found.batches = value.batches | by.batches
         if by.batches and "mask" in by.text:
             found.varies = f"`{by.text}`"
@@ -160,22 +188,22 @@ class Tensors:
             if isinstance(by, Unknown) and by.ranks is not None and isinstance(value, Number):
                 return Unknown(_shown(value, "/", by), ranks=_share(value, by.ranks))
             if isinstance(by, Unknown) and by.scaler is not None:
-                return derived(_shown(value, "/", by), by, node=node)
-            found = derived(_shown(value, "/", by), value, by, node=node)
+                return tensors.derived(_shown(value, "/", by), by, node=node)
+            found = tensors.derived(_shown(value, "/", by), value, by, node=node)
             found.per = by if isinstance(by, Unknown) and by.total else None
             return found
         if value.total and not _gradient(value):
             self.read(value, False, node)
         if isinstance(by, Number):
-            factor = fraction(by)
+            factor = tensors.fraction(by)
             inverse = Fraction(1) / factor if factor else None
-            found = scaled(value, inverse, "", node, of_steps=self._is_of_steps(by, node))
+            found = tensors.scaled(value, inverse, "", node, of_steps=self._is_of_steps(by, node))
             if not value.tensor and not value.loss:
                 ranks = _multiple(value.ranks, 1 / factor if factor else 0)
                 return Unknown(f"{value.text} / {by}", terms=found.terms, ranks=ranks)
             return found
         if not isinstance(by, Unknown):
-            return derived(_shown(value, "/", by), value, by, node=node)
+            return tensors.derived(_shown(value, "/", by), value, by, node=node)
         if not _gradient(value) and loss_counts.is_own_sum(value, by):
             # Weights that make a mean of the sum of what they are multiplied by.
             count = replace(by, text=p.render(node.right)) if isinstance(node, p.Binary) else by
@@ -183,12 +211,12 @@ class Tensors:
         if not value.tensor and not value.loss and not by.tensor:
             return Unknown(f"{value.text} / {by.text}")
         if by.ranks is not None and (share := _share(1, by.ranks)) is not None:
-            return by_ranks(value, share, node)
+            return tensors.by_ranks(value, share, node)
         if by.batches and not _gradient(by):
             own = by.counted.kind == "each" if by.counted is not None else not by.count
             if own and all(x.atom.reduction == "none" for x in value.linear):
                 # Each element or row by one of its own (a probability, a length): no mean over the batch is taken.
-                return scaled(value, Fraction(1), f"{t.ELEMENTS}1 / {by.text}", node)
+                return tensors.scaled(value, Fraction(1), f"{t.ELEMENTS}1 / {by.text}", node)
             return self.normalised(value, by, node)
         if by.batches:
             return self._opaque("/", value, by, node)
@@ -196,7 +224,7 @@ class Tensors:
             return self.normalised(value, by, node)
         if loss_counts.is_cut_from(value, by):
             return self.normalised(value, by, node, of_window=True)
-        return scaled(value, Fraction(1), f"/ {by.text}", node)
+        return tensors.scaled(value, Fraction(1), f"/ {by.text}", node)
 
     def normalised(
         self, value: Unknown, by: Unknown, node: p.Node, of_window: bool = False
@@ -227,7 +255,7 @@ class Tensors:
                 x.factor,
                 tuple(
                     s
-                    for s in (x.symbols if x.atom.reduction == "mean" else of_elements(x))
+                    for s in (x.symbols if x.atom.reduction == "mean" else tensors.of_elements(x))
                     if "mask" not in s and f"* {s[2:]}" not in masks and s != t.OVER_RANKS
                 ),
                 x.ranks,
@@ -235,7 +263,7 @@ class Tensors:
             )
             for x in value.linear
         )
-        found = combined(value.text, terms, value, node=node)
+        found = tensors.combined(value.text, terms, value, node=node)
         found.loss = True
         found.reduction = reduction
         found = self._undone(found, by, node)
@@ -244,10 +272,10 @@ class Tensors:
 
     def _undone(self, value: Unknown, by: Unknown, node: p.Node) -> Unknown:
         """`value` without the factor that all of the count that divided it has."""
-        factor = shared_factor(by)
+        factor = tensors.shared_factor(by)
         if factor is None:
             return (
-                scaled(value, 1 / loss_counts.times(by), "", node)
+                tensors.scaled(value, 1 / loss_counts.times(by), "", node)
                 if loss_counts.times(by) != 1
                 else value
             )
@@ -255,20 +283,20 @@ class Tensors:
         if len(factor.symbols) == abs(factor.ranks) == 1:
             name = factor.symbols[0][2:]
             power = Ranks(name, power=-factor.ranks)
-            return scaled(value, inverse, power.symbol, node, power.power)
-        return scaled(value, inverse, "/ …" if factor.symbols else "", node)
+            return tensors.scaled(value, inverse, power.symbol, node, power.power)
+        return tensors.scaled(value, inverse, "/ …" if factor.symbols else "", node)
 
     def read(self, value: Unknown, divides: bool, node: p.Node) -> None:
         """A running total is used."""
-        timeline, ordinals = self.timeline, self.timeline.state.ordinals
+        machine, ordinals = self.machine, self.machine.state.ordinals
         added = tuple(sorted(ordinals[b.when] for b in value.batches if b.when in ordinals))
-        timeline.emit(t.Read(*timeline.stamp(node, value.total), value.total, divides, added))
+        machine.emit(t.Read(*machine.stamp(node, value.total), value.total, divides, added))
 
     def loss_of(
         self, text: str, sources: list[Value], reduction: str, varies: str, node: p.Node
     ) -> Unknown:
         """A new loss made by a loss function."""
-        found = derived(text, *sources, node=node)
+        found = tensors.derived(text, *sources, node=node)
         found.loss = True
         found.reduction = reduction
         targets = next((s for s in sources[1:2] if isinstance(s, Unknown)), None)
@@ -283,13 +311,11 @@ class Tensors:
         )
         return found
 
-    def threshold(
-        self, op: str, left: Value, right: Value, by_size: Callable[[], bool]
-    ) -> bool | None:
+    def threshold(self, op: str, left: Value, right: Value) -> bool | None:
         """`count >= limit` where the count grew micro-batch by micro-batch: as many as the accumulation steps."""
         if not isinstance(left, Unknown) or _gradient(left) or left.loss:
             return None
-        if not left.total and not (left.count and left.batches and by_size()):
+        if not left.total and not (left.count and left.batches and self.guards.ends_by_size()):
             return None
         if isinstance(right, Unknown) and right.tensor:
             return None
@@ -298,23 +324,34 @@ class Tensors:
             # Is there anything left?
             more, less = size > right, size < right
             return {">": more, ">=": not less, "<": less, "<=": not more}.get(op)
-        if op in ("==", "!=") and not by_size():
+        if op in ("==", "!=") and not self.guards.ends_by_size():
             return None
-        self.timeline.state.asked = True
-        reached = size >= self.timeline.scenario.steps
+        self.machine.state.asked = True
+        reached = size >= self.machine.scenario.steps
         return (
             reached if op in (">=", ">", "==") else not reached if op in ("<", "<=", "!=") else None
         )
 
 
+def _of_a_model(value: Value) -> Value:
+    """An attribute of a model (`model.last_loss`) as what it is reckoned with."""
+    match value:
+        case Method(path=text):
+            return Unknown(text)
+        case Object(text=text, traced=None, cls=None, networks=networks):
+            return Unknown(text, networks=networks)
+        case _:
+            return value
+
+
 def _multiple(ranks: Ranks | None, by: Number) -> Ranks | None:
-    factor = fraction(by)
+    factor = tensors.fraction(by)
     return None if ranks is None or factor is None else replace(ranks, factor=ranks.factor * factor)
 
 
 def _share(number: Number, ranks: Ranks) -> Ranks | None:
     """A number divided by a multiple of the number of ranks."""
-    over = fraction(number)
+    over = tensors.fraction(number)
     if over is None or not ranks.factor:
         return None
     return Ranks(ranks.name, over / ranks.factor, -ranks.power)

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING
 
 from accumlint.reading import frameworks, names
 from accumlint.reading import ir as p
 from accumlint.reading.program import Program
 from accumlint.tracing import trace as t
 from accumlint.tracing.calls.numeric import word
+from accumlint.tracing.gradients.gating import Gating
+from accumlint.tracing.gradients.losses import Losses
+from accumlint.tracing.gradients.tensor_arithmetic import Tensors
 from accumlint.tracing.gradients.tensors import fraction, scaled
+from accumlint.tracing.machine import Machine
+from accumlint.tracing.name_resolver import NameResolver
 from accumlint.tracing.values import Bound, Closure, Number, Object, Unknown, Value
-
-if TYPE_CHECKING:
-    from accumlint.tracing.interpreter import Machine
 
 # What an optimizer is asked for that changes no gradient.
 _QUIET = (
@@ -28,11 +30,18 @@ _PICKS = re.compile(r"^(?!.*(sum|count|num|len|/)).*mask", re.IGNORECASE)
 _TIMES_SCALE = re.compile(r"\* [\w.]+\.get_scale\(\)$|^[\w.]+\.get_scale\(\) \*")
 
 
+@dataclass(eq=False, repr=False)
 class Updates:
     """Turns what optimizers, scalers and schedulers are asked to do into events."""
 
-    def __init__(self, machine: Machine) -> None:
-        self.machine = machine
+    machine: Machine
+    gating: Gating
+    resolver: NameResolver
+    tensors: Tensors
+    losses: Losses
+
+    def __post_init__(self) -> None:
+        self.guards, self.objects = self.resolver.guards, self.resolver.objects
         # The misplaced clears since the last step, by their nodes: whose step they belong behind, and what they do.
         self.postponed: dict[p.Node, tuple[Callable[[Object], bool], Callable[[], None]]] = {}
 
@@ -52,19 +61,19 @@ class Updates:
                 if closure is not None and not isinstance(closure, Unknown | Number | Object):
                     state = self.machine.state
                     state.closures += 1
-                    self.machine.dispatch.apply(closure, [], {}, node)
+                    self.machine.apply(closure, [], {}, node)
                     state.closures -= 1
-                if self.machine.engines.gate(base):
+                if self.gating.gate(base):
                     by = scaler if scaler is not None and self.is_on(scaler) else None
-                    self.step(base, node, by, gated=self.machine.engines.gated(base))
+                    self.step(base, node, by, gated=self.gating.gated(base))
                 return True, None
             case _ if names.is_clearing(name):
-                if self.machine.engines.gate(base):
+                if self.gating.gate(base):
                     self.clear(base, node)
                 return True, None
             case "backward":
                 loss = args[0] if args else None
-                self.machine.losses.backward(loss, "engine", node, kwargs, subject=base.text)
+                self.losses.backward(loss, "engine", node, kwargs, subject=base.text)
                 return True, None
             case "clip_master_grads" | "clip_grad_norm" | "clip_grad_norm_":
                 self.clip([base], "engine", node, base.text)
@@ -82,12 +91,12 @@ class Updates:
     ) -> tuple[bool, Value]:
         machine = self.machine
         state = machine.state
-        traced = self.machine.objects.traced(base)
+        traced = self.objects.traced(base)
         # PyTorch names the parameter, and some pass it by its name.
         args = args or [v for key, v in kwargs.items() if key in ("optimizer", "outputs")]
         given = node.positional(0) if isinstance(node, p.Call) else None
         if args and args[0] is None and given is not None:
-            args = [machine.attributes.used(given), *args[1:]]
+            args = [self.resolver.used(given), *args[1:]]
         optimizer = next((o for a in args for o in _optimizers_in(a)), None)
         match name:
             case "scale":
@@ -100,22 +109,14 @@ class Updates:
                 found.scaler = base if self.is_on(base) else None
                 return True, found
             case "unscale_":
-                ledger = state.ledger
-                pending = ledger.pending_of(optimizer) if optimizer else ledger.pending()
-                if self.is_on(base):
-                    stamp, of = (
-                        machine.stamp(node, base.text),
-                        optimizer.traced if optimizer else None,
-                    )
-                    machine.emit(t.Unscale(*stamp, traced, of, pending))
-                ledger.unscale(optimizer)
+                self._unscale(base, optimizer, node, told=self.is_on(base))
                 return True, None
             case "step":
                 target = optimizer
                 if target is None and args:
                     shown = args[0].text if isinstance(args[0], Unknown | Object) else "optimizer"
-                    target = self.machine.objects.symbol("optimizer", shown, node)
-                if target is not None and self.machine.engines.gate(target):
+                    target = self.objects.symbol("optimizer", shown, node)
+                if target is not None and self.gating.gate(target):
                     self.step(target, node, base if self.is_on(base) else None, gated=False)
                 return True, None
             case "update":
@@ -132,9 +133,19 @@ class Updates:
             case _:
                 return False, None
 
+    def _unscale(
+        self, scaler: Object, optimizer: Object | None, node: p.Node, *, told: bool
+    ) -> None:
+        machine, ledger = self.machine, self.machine.state.ledger
+        pending = ledger.pending_of(optimizer) if optimizer else ledger.pending()
+        if told:
+            stamp, of = machine.stamp(node, scaler.text), optimizer.traced if optimizer else None
+            machine.emit(t.Unscale(*stamp, self.objects.traced(scaler), of, pending))
+        ledger.unscale(optimizer)
+
     def is_on(self, scaler: Object) -> bool:
         """Whether a scaler scales on this path: one that a flag switches on does, unless the path decides otherwise."""
-        return self.machine.guards.suppose(_switch(scaler))
+        return self.guards.suppose(_switch(scaler))
 
     def native_scaler(
         self, scaler: Object, args: list[Value], kwargs: dict[str, Value], node: p.Node
@@ -145,17 +156,14 @@ class Updates:
         if isinstance(loss, Unknown):
             loss = scaled(loss, Fraction(1), "", node)
             loss.scaler = scaler
-        self.machine.losses.backward(loss, "scaler", node, kwargs, subject=scaler.text)
+        self.losses.backward(loss, "scaler", node, kwargs, subject=scaler.text)
         update = kwargs.get("update_grad", kwargs.get("need_update", True))
-        known = self.machine.guards.known_truth(update)
+        known = self.guards.known_truth(update)
         if known is False or not isinstance(optimizer, Object):
             return Unknown("norm")
         machine, ledger = self.machine, self.machine.state.ledger
-        traced = machine.objects.traced(scaler)
-        pending = ledger.pending_of(optimizer)
-        stamp = machine.stamp(node, scaler.text)
-        machine.emit(t.Unscale(*stamp, traced, optimizer.traced, pending))
-        ledger.unscale(optimizer)
+        traced = self.objects.traced(scaler)
+        self._unscale(scaler, optimizer, node, told=True)
         if kwargs.get("clip_grad") is not None:
             pending = ledger.pending_of(optimizer)
             machine.emit(t.Clip(*machine.stamp(node, scaler.text), pending, False, "torch"))
@@ -169,9 +177,9 @@ class Updates:
         if name in ("step", "step_update", "step_batch"):
             machine = self.machine
             gated = base.prepared or (
-                bool(machine.state.accumulating) and not self.machine.engines.unprepared(base)
+                bool(machine.state.accumulating) and not self.gating.unprepared(base)
             )
-            accelerator = self.machine.engines.in_force()
+            accelerator = self.gating.in_force()
             if accelerator is not None and accelerator.free_schedulers:
                 gated = False
             if gated and accelerator is not None and not accelerator.sync:
@@ -181,14 +189,14 @@ class Updates:
                 isinstance(loop.node, p.Function)
                 or (
                     loop.node in machine.relevance.backwards
-                    and not machine.trip_counts.holds_loop(loop.node)
+                    and not self.resolver.trip_counts.holds_loop(loop.node)
                 )
                 for loop in machine.state.loops
             )
             given = args[0] if args else None
             measured = isinstance(given, Unknown) and given.tensor
             per_epoch = outside or (measured and base.role == "scheduler" and name == "step")
-            stamp, traced = machine.stamp(node, base.text), machine.objects.traced(base)
+            stamp, traced = machine.stamp(node, base.text), self.objects.traced(base)
             machine.emit(t.Schedule(*stamp, traced, gated, per_epoch, bool(args or kwargs)))
             return True, None
         if name in ("state_dict", "load_state_dict", "get_last_lr", "get_lr", "print_lr"):
@@ -211,8 +219,8 @@ class Updates:
         applied = ledger.apply(optimizer)
         machine.emit(
             t.Step(
-                *machine.stamp(node, _called(optimizer, node)), machine.objects.traced(optimizer), applied,
-                self.machine.objects.traced(scaler) if scaler is not None else None,
+                *machine.stamp(node, _called(optimizer, node)), self.objects.traced(optimizer), applied,
+                self.objects.traced(scaler) if scaler is not None else None,
                 scaled_now and scaler is None, owned, gated,
             )
         )  # fmt: skip
@@ -225,7 +233,7 @@ class Updates:
         self, node: p.Node, belongs: Callable[[Object], bool], act: Callable[[], None]
     ) -> None:
         """Clears now, or behind the step of an optimizer that it belongs to where the call is misplaced."""
-        if node in self.machine.cross_file.borders.misplaced:
+        if node in self.machine.borders.misplaced:
             self.postponed[node] = belongs, act
         else:
             act()
@@ -241,7 +249,7 @@ class Updates:
         if machine.state.closures:
             # A closure clears what its optimizer is about to work out anew.
             return
-        traced = machine.objects.traced(optimizer)
+        traced = self.objects.traced(optimizer)
         machine.emit(
             t.Clear(*machine.stamp(node, _called(optimizer, node)), traced, wiped, applied)
         )
@@ -267,7 +275,7 @@ class Updates:
         machine = self.machine
         if _of_some_parameters(machine.program, node):
             return
-        networks = receiver.networks if isinstance(receiver, Unknown | Object) else frozenset[str]()
+        networks = _networks([receiver])
         text = receiver.text if isinstance(receiver, Unknown | Object) else "p"
         self._wipe(networks, node, text, with_owners=True)
 
@@ -295,7 +303,7 @@ class Updates:
         if not reduced and _PICKS.search(by):
             # Which elements of a gradient are kept changes nothing between the micro-batches.
             return
-        networks = receiver.networks if isinstance(receiver, Unknown | Object) else frozenset[str]()
+        networks = _networks([receiver])
         pending = machine.state.ledger.pending(networks)
         text = receiver.text if isinstance(receiver, Unknown | Object) else "p"
         machine.emit(t.Rescale(*machine.stamp(node, text), pending, by, reduced, factor, ranks))
@@ -314,7 +322,7 @@ class Updates:
     def multiplied(self, receiver: Value, op: str, by: Value, node: p.Node) -> None:
         """Gradients times (or divided by) a value."""
         if isinstance(by, Unknown) and by.per is not None and op == "*":
-            self.machine.tensors.read(by.per, True, node)
+            self.tensors.read(by.per, True, node)
         factor, ranks = None, 0
         if isinstance(by, Number) and by:
             factor = fraction(by)
@@ -351,32 +359,27 @@ class Updates:
     def norm(self, targets: Iterable[Value], node: p.Node, subject: str) -> None:
         """The size of some networks' gradients is measured (of all, where none is known)."""
         machine = self.machine
-        networks: set[str] = set()
-        for target in targets:
-            if isinstance(target, Unknown | Object):
-                networks |= target.networks
-        held = machine.state.ledger.seen(frozenset(networks))
+        held = machine.state.ledger.seen(_networks(targets))
         machine.emit(t.Norm(*machine.stamp(node, subject), held))
 
-    def clip(self, targets: Iterable[Value], via: str, node: p.Node, subject: str) -> None:
+    def clip(self, targets: Sequence[Value], via: str, node: p.Node, subject: str) -> None:
         machine = self.machine
         ledger = machine.state.ledger
-        networks: set[str] = set()
-        bound_scaled = False
-        for target in targets:
-            if isinstance(target, Unknown | Object):
-                networks |= target.networks
-            # A bound that is multiplied by the scale meets gradients that are multiplied by it.
-            bound_scaled |= isinstance(target, Unknown) and _is_times_scale(target)
-        lying = [h for h in ledger.lying(frozenset(networks)) if not h.applied_by]
-        pending = ledger.pending(frozenset(networks))
+        networks = _networks(targets)
+        # A bound that is multiplied by the scale meets gradients that are multiplied by it.
+        bound_scaled = any(isinstance(x, Unknown) and _is_times_scale(x) for x in targets)
+        lying = [h for h in ledger.lying(networks) if not h.applied_by]
+        pending = ledger.pending(networks)
         scaled_now = any(h.contribution.scaled for h in lying) and not bound_scaled
         if via == "accelerator" and scaled_now:
             ledger.unscale(None)
             scaled_now = False
-        machine.emit(
-            t.Clip(*machine.stamp(node, subject), pending, scaled_now, via, frozenset(networks))
-        )
+        machine.emit(t.Clip(*machine.stamp(node, subject), pending, scaled_now, via, networks))
+
+    def clipped_norm(self) -> Unknown:
+        """The norm that a clip gives: it depends on the data, and so does a guard on it."""
+        loops = self.machine.state.loops
+        return Unknown("norm", frozenset({self.machine.piece_of_iteration()} if loops else ()))
 
     def average(self, text: str, method: Value, base: Value, node: p.Node) -> bool:
         """A running average of weights is updated; False where the call itself may decide not to."""
@@ -389,6 +392,10 @@ class Updates:
                 t.Average(*self.machine.stamp(node, text), kind in frameworks.AVERAGES)
             )
         return True
+
+
+def _networks(values: Iterable[Value]) -> frozenset[str]:
+    return frozenset[str]().union(*(v.networks for v in values if isinstance(v, Unknown | Object)))
 
 
 def _called(optimizer: Object, node: p.Node) -> str:
