@@ -322,7 +322,9 @@ class Engines:
 
         def told(at: p.Node, steps: int, entered: bool) -> None:
             stamp = machine.stamp(at, accelerator.text)
-            machine.emit(t.Accumulate(*stamp, self.objects.traced(accelerator), steps, entered, waits))
+            machine.emit(
+                t.Accumulate(*stamp, self.objects.traced(accelerator), steps, entered, waits)
+            )
 
         self.gating.accelerator = accelerator
         return Context("accumulate", enter, leave)
