@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import io
 import itertools
 from collections.abc import Callable, Iterator
@@ -22,12 +21,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     short = [item for item in items if not item.get_closest_marker("long")]
     half = len(short) // 2
     items[:] = [*long[::2], *short[:half], *long[1::2], *short[half:]]
-
-
-def pytest_collection_finish() -> None:
-    """Takes all that tests are made of, and torch, which live to the end, out of the way of the garbage collector."""
-    gc.collect()
-    gc.freeze()
 
 
 @pytest.fixture(scope="session")
