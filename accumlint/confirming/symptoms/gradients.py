@@ -183,10 +183,8 @@ def _describe(u: Update, evidence: Evidence, low: float = 0.0) -> str:
         return f"every update applies the large batch's gradient (relative error {u.error:.2g})"
     if u.direction < evidence.low:
         legend = ", ".join(f"{sign}: {what}" for sign, what in _SIGNS.items() if sign in u.factor)
-        microbatch_weights.named = (
-            f" ({u.factor}{'; ' if legend else ''}{legend})" if u.factor else ""
-        )
-        return f"update {u.number} applies {u.scale:.4g} times the large batch's gradient{microbatch_weights.named}"
+        named = f" ({u.factor}{'; ' if legend else ''}{legend})" if u.factor else ""
+        return f"update {u.number} applies {u.scale:.4g} times the large batch's gradient{named}"
     if u.applied < 1e-12:
         return f"update {u.number} applies nothing; the large batch's gradient has norm {u.reference:.3g}"
     return (
@@ -259,9 +257,9 @@ def _beside(evidence: Evidence) -> Answer | None:
     if abs(ratio - 1) <= evidence.low or not decide(abs(ratio - 1), evidence, "the ratio less 1"):
         return None
     steps = evidence.get("equal").steps
-    microbatch_weights.named = {steps: "K", 1 / steps: "1/K"}
+    names = {steps: "K", 1 / steps: "1/K"}
     times = next(
-        (name for k, name in microbatch_weights.named.items() if abs(ratio - k) < 1e-6),
+        (name for k, name in names.items() if abs(ratio - k) < 1e-6),
         f"{ratio:.4g}",
     )
     sentence = f"a part of the loss weighs {times} times as much beside the rest as in a window of one micro-batch"
