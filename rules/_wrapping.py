@@ -6,17 +6,7 @@ import ast
 import re
 from collections.abc import Iterator
 
-from accumlint.reading.ir import (
-    Assign,
-    Attr,
-    Call,
-    Expr,
-    Item,
-    Name,
-    Node,
-    dotted,
-    render,
-)
+from accumlint.reading.ir import Assign, Attr, Call, Expr, Item, Name, Node, dotted, render
 from accumlint.reading.program import Program, Spot
 from accumlint.tracing.trace import Contribution, Entry
 

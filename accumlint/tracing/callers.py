@@ -43,7 +43,7 @@ def explore(program: Program, project: Project) -> Exploration:
     program.keep()
     found = alone.explore(program, project, budget)
     unfinished = _unfinished(program, found)
-    finished = _given(program, found) - unfinished
+    finished = _given(found) - unfinished
     left = unfinished | finished
     if not left:
         return found
@@ -120,7 +120,7 @@ def _unfinished(program: Program, found: Exploration) -> Set[object]:
     }
 
 
-def _given(program: Program, found: Exploration) -> Set[object]:
+def _given(found: Exploration) -> Set[object]:
     """The backward calls whose runs began at a function, with parameters that nothing is known of."""
     return {
         at

@@ -17,6 +17,7 @@ from accumlint.reading.project import Project
 from accumlint.reading.statement_facts import called
 from accumlint.tracing import framework_driver as framework
 from accumlint.tracing import trace as t
+from accumlint.tracing.calls.call import Call
 from accumlint.tracing.framework_driver import loops, run_through
 from accumlint.tracing.graph import CallGraph
 from accumlint.tracing.parts import Parts
@@ -135,9 +136,8 @@ class EntryCall:
         if owner is not None and (self.entry.owner or function.name in owner.methods):
             concrete = owner if self.entry.owner else self.filled(machine, owner, function)
             self.owner = concrete.name
-            receiver = machine.function_calls.construct(
-                ClassValue(concrete, None), [], {"**": Unknown("kwargs")}, function
-            )
+            call = Call("__init__", [], {"**": Unknown("kwargs")}, function)
+            receiver = machine.function_calls.construct(ClassValue(concrete, None), call)
             if isinstance(receiver, Object) and receiver.traced is None:
                 receiver.text = "self"
             if isinstance(receiver, Object):
@@ -169,12 +169,10 @@ class EntryCall:
         owner = machine.program.classes.get(maker.owner) if maker.owner else None
         receiver: Value = None
         if owner is not None and maker.name in owner.methods:
-            receiver = machine.function_calls.construct(
-                ClassValue(owner, None), [], {"**": Unknown("kwargs")}, maker
-            )
-        machine.function_calls.invoke(
-            Closure(maker, None, owner), [], {"**": None}, receiver, maker
-        )
+            call = Call("__init__", [], {"**": Unknown("kwargs")}, maker)
+            receiver = machine.function_calls.construct(ClassValue(owner, None), call)
+        call = Call(maker.name, [], {"**": None}, maker)
+        machine.function_calls.invoke(Closure(maker, None, owner), receiver, call)
         closure = machine.captured.get(function)
         if closure is not None:
             self.train(machine, closure, None, function)

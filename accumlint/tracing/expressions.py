@@ -16,16 +16,7 @@ from accumlint.tracing.control.exits import Stopped, TooFar
 from accumlint.tracing.gradients.tensors import derived
 from accumlint.tracing.parts import Parts
 from accumlint.tracing.state import MAX_NODES, Loop
-from accumlint.tracing.values import (
-    Closure,
-    Frame,
-    Key,
-    Lazy,
-    Number,
-    Object,
-    Unknown,
-    Value,
-)  # fmt: skip
+from accumlint.tracing.values import Closure, Frame, Key, Lazy, Number, Object, Unknown, Value
 
 
 class Expressions:
@@ -52,9 +43,7 @@ class Expressions:
         return self._kinds[type(node)](node)
 
     def _name(self, node: p.Name) -> Value:
-        return self.lookup(node.id, node)
-
-    def lookup(self, name: str, node: p.Node) -> Value:
+        name = node.id
         frame: Frame | None = self.parts.frame
         if name not in self.parts.frame.globals_:
             while frame is not None:

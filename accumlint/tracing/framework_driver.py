@@ -8,6 +8,7 @@ from accumlint.reading import ir as p
 from accumlint.reading import names
 from accumlint.reading.gradient_slice import Relevance, key
 from accumlint.tracing import trace as t
+from accumlint.tracing.calls.call import Call
 from accumlint.tracing.parts import Parts
 from accumlint.tracing.state import Loop
 from accumlint.tracing.trainers import Trainer, batch_number
@@ -27,11 +28,11 @@ _DATA = (
 
 def run_through(machine: Parts, closure: Closure, receiver: Value, function: p.Function) -> None:
     """A function that trains runs once, to its end where it hands out how far it is (`yield`)."""
-    made = machine.function_calls.invoke(closure, [], {"**": None}, receiver, function)
+    call = Call(function.name, [], {"**": None}, function)
+    made = machine.function_calls.invoke(closure, receiver, call)
     if isinstance(made, Lazy) and made.kind == "generator" and made.closure is not None:
-        machine.function_calls.run_generator(
-            made.closure, [], made.kwargs, lambda _: None, function
-        )
+        call = Call(function.name, [], made.kwargs, function)
+        machine.function_calls.run_generator(made.closure, call, lambda _: None)
 
 
 def repeat(
@@ -61,7 +62,8 @@ def repeat(
         iterations = machine.borders.graph.iterations
         machine.symbols.update(dict.fromkeys(iterations, number + 1))
         kwargs = trainer.given(number) if trainer else _given(machine, function, number, numbered)
-        value = machine.function_calls.invoke(closure, [], kwargs, receiver, function)
+        called = Call(function.name, [], kwargs, function)
+        value = machine.function_calls.invoke(closure, receiver, called)
         if trainer is not None:
             trainer.proceed(value, number, last=number + 1 == epoch)
         if machine.state.last.pop():
@@ -149,7 +151,8 @@ def _end_epoch(machine: Parts, closure: Closure, receiver: Value, length: int) -
     for name in ("on_train_epoch_end", "training_epoch_end"):
         hook = machine.cross_file.find_method(closure.owner, name) if closure.owner else None
         if hook is not None:
-            machine.function_calls.invoke(hook, [], {"**": None}, receiver, hook.function)
+            call = Call(name, [], {"**": None}, hook.function)
+            machine.function_calls.invoke(hook, receiver, call)
     stamp = machine.stamp(closure.function, closure.function.name)
     machine.emit(t.EpochEnd(*stamp, machine.state.ledger.pending(), length))
 
@@ -189,8 +192,11 @@ def counted_by_callers(machine: Parts, closure: Closure, function: p.Function) -
     Either where its class or a subclass calls it, by way of other methods too, or by a method that is there for whoever
     calls both.
     """
-    lineage = machine.cross_file.lineage(closure.owner) if closure.owner else []
-    heirs = (c for c in machine.program.classes.values() if closure.owner in _above(machine, c))
+    cross_file = machine.cross_file
+    lineage = cross_file.lineage(closure.owner) if closure.owner else []
+    heirs = (
+        c for c in machine.program.classes.values() if closure.owner in cross_file.lineage(c)[1:]
+    )
     methods = [m for cls in dict.fromkeys((*lineage, *heirs)) for m in cls.methods.values()]
     graph = machine.borders.graph
     calling = graph.callers(methods, function)
@@ -202,11 +208,6 @@ def counted_by_callers(machine: Parts, closure: Closure, function: p.Function) -
             yield from graph.raised(method)
         elif method in beside:
             yield from (name for name in graph.raised(method) if name not in inside)
-
-
-def _above(machine: Parts, cls: p.Class) -> list[p.Class]:
-    """The classes that a class inherits from."""
-    return machine.cross_file.lineage(cls)[1:]
 
 
 def loops(function: p.Function, slice_: Relevance) -> bool:

@@ -232,14 +232,12 @@ class Interpreter(Parts):
             return rounds > 0 and abs(right - left) * rounds > MAX_ROUNDS * max(1, abs(left))
         return isinstance(left, Unknown) or isinstance(right, Unknown)
 
-    def _with(self, node: p.With) -> str | None:
-        return self._entered(node, 0)
-
-    def _entered(self, node: p.With, position: int) -> str | None:
+    def _with(self, node: p.With, position: int = 0) -> str | None:
+        """Enters the contexts of a `with`, from one position on, and executes its body inside."""
         if position == len(node.items):
             return self.block(node.body)
         expression, target = node.items[position]
-        context = self.sync_contexts.context(self.eval(expression), expression)
+        context = self.sync_contexts.context(self.eval(expression))
         if context.generator is not None:
             signals: list[str | None] = []
 
@@ -249,20 +247,19 @@ class Interpreter(Parts):
                 saved = self.frame
                 self.frame = here
                 try:
-                    signals.append(self._entered(node, position + 1))
+                    signals.append(self._with(node, position + 1))
                 finally:
                     self.frame = saved
 
             here = self.frame
-            self.function_calls.run_generator(
-                context.generator, context.args, context.kwargs, body, node
-            )
-            return signals[0] if signals else self._entered(node, position + 1)
+            call = Call("__enter__", context.args, context.kwargs, node)
+            self.function_calls.run_generator(context.generator, call, body)
+            return signals[0] if signals else self._with(node, position + 1)
         value = context.enter(expression) if context.enter is not None else None
         if target is not None:
             self.bind(target, value, node)
         try:
-            return self._entered(node, position + 1)
+            return self._with(node, position + 1)
         finally:
             if context.leave is not None:
                 context.leave(expression)

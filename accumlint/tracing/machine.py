@@ -104,6 +104,11 @@ class Machine(ABC):
         if self.home is not self.main and self.led_by is not None:
             self.borders.leads.setdefault(node, self.led_by)
 
+    def steps(self) -> int:
+        """The accumulation steps, where the program asks for them."""
+        self.state.asked = True
+        return self.scenario.steps
+
     # Events and data
 
     def emit(self, event: t.Event) -> None:

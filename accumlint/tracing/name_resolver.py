@@ -83,7 +83,7 @@ class NameResolver:
         if not isinstance(hint, bool) and (self.roles.is_steps(name) or text in windows or written):
             if name in machine.home.source.held_to_one:
                 return 1
-            return self._steps()
+            return machine.steps()
         if self.roles.is_epoch(text, name):
             return machine.passed()
         if names.is_updates_per_epoch(name):
@@ -155,7 +155,7 @@ class NameResolver:
         computed = isinstance(node, p.Assign) and not isinstance(node.value, p.Const)
         if computed and not state.asked and state.literal is None and not state.loops:
             # The number comes from sizes that somebody may choose otherwise.
-            return self._steps()
+            return self.machine.steps()
         if self._is_left_alone(path, node) and (size := self.size(value, path)) != value:
             return size
         # A loop's own number (`for micro_step in range(5)`) is none of the steps.
@@ -261,13 +261,9 @@ class NameResolver:
         owner.attributes[name] = found
         return found
 
-    def _steps(self) -> int:
-        self.machine.state.asked = True
-        return self.machine.scenario.steps
-
     def _updates_per_epoch(self) -> int:
         self.machine.state.length_asked = True
-        return self.machine.scenario.length // self._steps()
+        return self.machine.scenario.length // self.machine.steps()
 
     def _is_built_anew(self, value: Unknown) -> bool:
         """True for what a class makes of a model for one micro-batch: a copy, since a wrapper is built once."""

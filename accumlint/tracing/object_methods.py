@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from accumlint.reading import ir as p
 from accumlint.reading import names
+from accumlint.tracing.calls.call import Answer, Call
 from accumlint.tracing.calls.cross_file import CrossFile
 from accumlint.tracing.gradients.engines import Engines
 from accumlint.tracing.gradients.tensors import derived, flat
@@ -15,10 +16,8 @@ from accumlint.tracing.machine import Machine
 from accumlint.tracing.name_resolver import NameResolver
 from accumlint.tracing.values import Lazy, Object, Unknown, Value
 
-# A role's methods: the object, the method's name, the arguments, the call; whether it was known, and what it gives.
-_Handler: TypeAlias = Callable[
-    [Object, str, list[Value], dict[str, Value], p.Node], tuple[bool, Value]
-]
+# A role's methods.
+_Handler: TypeAlias = Callable[[Object, Call], Answer]
 
 # How the methods of a model begin that compute nothing, unless they are given data.
 _QUIET = ("save", "load", "get_", "set_", "enable", "disable", "freeze", "unfreeze", "init")
@@ -130,90 +129,81 @@ class ObjectMethods:
 
     # Methods
 
-    def method(
-        self, base: Object, name: str, args: list[Value], kwargs: dict[str, Value], node: p.Node
-    ) -> tuple[bool, Value]:
-        """What a method of an object does; the first part tells whether it was known."""
-        known, value = False, None
-        if (handler := self._handlers.get(base.role)) is not None:
-            known, value = handler(base, name, args, kwargs, node)
-        if not known and (base.role == "engine" or (handler is None and base.networks)):
-            return self.model_method(base, name, args, kwargs, node)
-        return known, value
+    def method(self, base: Object, call: Call) -> Answer:
+        """What a method of an object does; NotImplemented for one that is not known."""
+        handler = self._handlers.get(base.role)
+        found = handler(base, call) if handler is not None else NotImplemented
+        like_a_model = base.role == "engine" or (handler is None and base.networks)
+        return self.model_method(base, call) if found is NotImplemented and like_a_model else found
 
-    def model_method(
-        self, base: Object, name: str, args: list[Value], kwargs: dict[str, Value], node: p.Node
-    ) -> tuple[bool, Value]:
+    def model_method(self, base: Object, call: Call) -> Answer:
         if base.cls is not None and "LightningModule" in self.cross_file.all_bases(base.cls):
-            special = self.engines.framework_method(base, name, args, kwargs, node)
-            if special is not None:
-                return True, special[0]
-        match name:
-            case _ if names.is_clearing(name):
+            special = self.engines.framework_method(base, call)
+            if special is not NotImplemented:
+                return special
+        args, node = call.args, call.node
+        match call.path:
+            case name if names.is_clearing(name):
                 self.updates.wipe(base, node)
-                return True, None
-            case _ if name in _PARAMETERS:
+                return None
+            case name if name in _PARAMETERS:
                 text = f"{base.text}.{name}()"
-                return True, Unknown(text, networks=base.networks, parameters=True)
+                return Unknown(text, networks=base.networks, parameters=True)
             case "no_sync":
-                return True, self.sync_contexts.no_sync(base, node)
+                return self.sync_contexts.no_sync(base)
             case "set_requires_gradient_sync":
-                on = args[0] if args else kwargs.get("requires_gradient_sync")
+                on = call.argument(0, "requires_gradient_sync")
                 self.sync_contexts.sync_flag(base, on, node, base.text)
-                return True, None
+                return None
             case "clip_grad_norm_" | "clip_grad_norm":
                 self.updates.clip([base], "fsdp", node, base.text)
-                return True, Unknown("norm")
+                return Unknown("norm")
             case "backward" | "manual_backward":
-                loss = args[0] if args else None
-                divided = self.engines.dividing(base, args, node)
-                self.losses.backward(loss, "engine", node, kwargs, divided, base.text)
-                return True, None
+                divided = self.engines.dividing(base, call)
+                self.losses.backward(call.first, "engine", node, call.kwargs, divided, base.text)
+                return None
             case "step" if not args:
                 # What takes something steps something else: a diffusion's noise, an exploration, an environment.
                 self.engines.engine_step(base, node)
-                return True, None
-            case _ if name in _OF_ITSELF:
-                return True, base
+                return None
+            case name if name in _OF_ITSELF:
+                return base
             case "forward" | "__call__":
                 own = self.cross_file.method_of(base.inner or base, "forward")
-                return True, self.losses.forward(base, args, kwargs, node, own)
-            case "items" | "values" | "keys":
+                return self.losses.forward(base, call, own)
+            case "items" | "values" | "keys" as name:
                 # A dictionary of modules, whose name tells of one.
-                return True, Lazy("items" if name == "items" else "iter", [base])
-            case "generate" | "sample" | "decode":
+                return Lazy("items" if name == "items" else "iter", [base])
+            case "generate" | "sample" | "decode" as name:
                 given = [a for a in flat(args) if isinstance(a, Unknown) and not a.networks]
-                return True, derived(f"{base.text}.{name}(…)", *given)
-            case _ if name in _QUIET_METHODS or name.startswith(_QUIET):
-                given = [a for a in flat([*args, *kwargs.values()]) if isinstance(a, Unknown)]
+                return derived(f"{base.text}.{name}(…)", *given)
+            case name if name in _QUIET_METHODS or name.startswith(_QUIET):
+                given = [a for a in flat(call.given) if isinstance(a, Unknown)]
                 goes_forward = any(word in name for word in ("loss", "logits", "forward"))
                 if goes_forward and given and not any(a.networks for a in given):
                     # A loss of data (`model.get_loss(batch)`): the model goes forward to work it out.
-                    return True, self.losses.forward(base, args, kwargs, node, None)
+                    return self.losses.forward(base, call, None)
                 if not any(isinstance(a, Unknown) and a.tensor for a in args):
-                    return True, Unknown(f"{base.text}.{name}()")
+                    return Unknown(f"{base.text}.{name}()")
                 # A loss of what the model has given (`model.module.get_loss(outputs, targets)`).
-                return False, None
+                return NotImplemented
             case _:
                 models = [a for a in args if isinstance(a, Object) and a.role == "model"]
                 by_name = base.traced is None or not base.traced.certain
                 # What reads like a model and gets one (`diffusion.training_losses(model, x, t)`) only calls it.
                 model = models[0] if models and by_name else base
                 rest = [a for a in args if a is not model]
-                return True, self.losses.forward(model, rest, kwargs, node, None)
+                return self.losses.forward(model, replace(call, args=rest), None)
 
-    def _criterion_method(
-        self, base: Object, name: str, args: list[Value], kwargs: dict[str, Value], node: p.Node
-    ) -> tuple[bool, Value]:
-        if name in ("to", "cuda", "train", "eval", "half", "float"):
-            return True, base
-        if name in ("forward", "__call__"):
-            return True, self.machine.apply(base, args, kwargs, node)
-        return False, None
+    def _criterion_method(self, base: Object, call: Call) -> Answer:
+        if call.path in ("to", "cuda", "train", "eval", "half", "float"):
+            return base
+        if call.path in ("forward", "__call__"):
+            return self.machine.apply(base, call.args, call.kwargs, call.node)
+        return NotImplemented
 
-    def _loader_method(
-        self, base: Object, name: str, args: list[Value], kwargs: dict[str, Value], node: p.Node
-    ) -> tuple[bool, Value]:
+    def _loader_method(self, base: Object, call: Call) -> Answer:
+        name = call.path
         if "batch" in name or name in ("next", "__next__", "sample", "get", "next_batch", "fetch"):
-            return True, self.machine.fetched(base, None)
-        return True, Unknown(f"{base.text}.{name}(…)")
+            return self.machine.fetched(base, None)
+        return Unknown(f"{base.text}.{name}(…)")

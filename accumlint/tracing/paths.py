@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Set
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 from accumlint.reading import ir as p
 from accumlint.reading import names
@@ -38,29 +38,22 @@ ALONE = Scenario(1, 3)
 LONGEST_LITERAL = 64
 
 
+@dataclass(eq=False, repr=False)
 class Paths:
     """The paths from one entry: the default one, then each choice flipped that guards an event."""
 
-    def __init__(
-        self,
-        slice_: Relevance,
-        entry: t.Entry,
-        budget: Budget,
-        borders: Borders,
-        sides: Sides | None = None,
-        *,
-        forced: bool = False,
-    ) -> None:
-        self.borders = borders
-        self.sides = sides or {}
-        self.forced = forced
-        self.program = borders.program
-        self.slice = slice_
-        self.entry = entry
-        self.budget = budget
+    slice: Relevance
+    entry: t.Entry
+    budget: Budget
+    borders: Borders
+    sides: Sides = field(default_factory=dict[p.If, bool])
+    forced: bool = False
+
+    def __post_init__(self) -> None:
+        self.program = self.borders.program
         self.scenario = STANDARD
         self.nodes = 0
-        self.call = EntryCall(entry)
+        self.call = EntryCall(self.entry)
         self.first: t.Run | None = None
         # Per course of events that was met: the first trace of it, and the guards on its way.
         self.known: dict[Hashable, tuple[t.Trace, Set[str]]] = {}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from accumlint.reading import ir as p
 from accumlint.reading.hooks import Driven
 from accumlint.tracing import trace as t
+from accumlint.tracing.calls.call import Call
 from accumlint.tracing.parts import Parts
 from accumlint.tracing.values import Closure, Object, Unknown, Value
 
@@ -18,8 +19,7 @@ class Trainer:
         self.machine = machine
         self.driven = driven
         function = driven.function
-        machine.state.asked = True
-        self.steps = machine.scenario.steps
+        self.steps = machine.steps()
         self.divisor = self.steps if driven.divides else 1
         traced = t.TrainingObject("optimizer", "optimizer", "", function, False)
         self.optimizer = Object("optimizer", traced)
@@ -44,7 +44,7 @@ class Trainer:
         machine, function = self.machine, self.driven.function
         batch = machine.fetch()
         kwargs: dict[str, Value] = {"**": None}
-        home = machine.cross_file.home_of(function.source)
+        home = machine.cross_file.homes[function.source]
         for position, param in enumerate(q for q in function.params[1:] if not q.star):
             if position == (0 if self.model is None else 1):
                 kwargs[param.name] = Unknown(param.name, frozenset({batch}))
@@ -62,7 +62,8 @@ class Trainer:
         if (end := self.driven.end) is not None:
             owner = self.receiver.cls if isinstance(self.receiver, Object) else None
             closure = Closure(end, None, owner)
-            ended = machine.function_calls.invoke(closure, [returned], {}, self.receiver, end)
+            call = Call(end.name, [returned], {}, end)
+            ended = machine.function_calls.invoke(closure, self.receiver, call)
             returned = returned if ended is None else ended
         loss = _loss_in(returned)
         if hook.goes_backward and loss is not None:

@@ -237,7 +237,7 @@ class Context:
 
     kind: str
     enter: Callable[[Node], Value] | None = None
-    leave: Callable[[Node], None] | None = None
+    leave: Callable[[Node], Value] | None = None
     generator: Bound | Closure | None = None
     args: list[Value] = field(default_factory=_no_values)
     kwargs: dict[str, Value] = field(default_factory=_no_names)

@@ -8,7 +8,7 @@ from fractions import Fraction
 
 from accumlint.reading import ir as p
 from accumlint.tracing.calls.call import Answer, Call
-from accumlint.tracing.calls.numeric import numeric
+from accumlint.tracing.calls.numeric import numeric, word
 from accumlint.tracing.gradients.tensors import derived, detached, flat
 from accumlint.tracing.parts import Parts
 from accumlint.tracing.values import Counted, Key, Lazy, Library, Number, Object, Unknown, Value
@@ -136,7 +136,7 @@ def _of_numbers(_: Parts, call: Call) -> Value:
     # `max(n, 1)` guards against zero; it is n for our purposes.
     if name == "max" and len(numbers) == 1 and len(unknown) == 1:
         return unknown[0]
-    return derived(f"{name}({', '.join(text_of(v) for v in values)})", *values)
+    return derived(f"{name}({', '.join(word(v) for v in values)})", *values)
 
 
 def _sum(parts: Parts, call: Call) -> Value:
@@ -193,7 +193,7 @@ def _setattr(parts: Parts, call: Call) -> Value:
     """Sets an attribute by its name."""
     name = call.argument(1)
     if len(call.args) > 2 and isinstance(name, str):
-        text = f"{text_of(call.first)}.{name}"
+        text = f"{word(call.first)}.{name}"
         parts.attributes.set_attribute(call.first, name, call.args[2], call.node, text)
 
 
@@ -290,10 +290,3 @@ def _adds_lengths(node: p.Node) -> bool:
             return True
         case _:
             return False
-
-
-def text_of(value: Value) -> str:
-    """What a value is called in another one's text."""
-    if isinstance(value, Unknown | Object):
-        return value.text
-    return str(value) if isinstance(value, Number | str) else "…"

@@ -43,6 +43,7 @@ class CrossFile:
         self.guards = guards
         self.lineages: dict[p.Class, list[p.Class]] = {}
         self.borders = borders = machine.borders
+        # The files that functions and classes stand in.
         self.homes: dict[Source, Home] = {machine.program.source: machine.main}
         # Each once, in the order in which they were met.
         self.functions: dict[p.Function, None] = {}
@@ -59,10 +60,6 @@ class CrossFile:
         """The functions that a call may mean, by what `key` tells of them."""
         return self._by_key.get(callee, ())
 
-    def home_of(self, source: Source) -> Home:
-        """The file that a function or class stands in."""
-        return self.homes[source]
-
     def trains(self, function: p.Function) -> bool:
         """True for a function that goes backward, wherever it stands."""
         return self.reaches(function, lambda relevance: relevance.reaching_backward)
@@ -78,7 +75,7 @@ class CrossFile:
         shown = GIVEN if function.name == "__call__" and by_name else key(function)
         if shown not in reaching(self.machine.relevance):
             return False
-        home = self.home_of(function.source)
+        home = self.homes[function.source]
         return home is self.machine.main or any(
             excerpt.is_eventful
             and excerpt.definition.module is home.module
@@ -221,7 +218,7 @@ class CrossFile:
 
     def cls(self, name: str, source: Source) -> p.Class | None:
         """A class by the name that a file gives it, where it stands in the project."""
-        home = self.home_of(source)
+        home = self.homes[source]
         last = name.rpartition(".")[2].partition("[")[0]
         if home.module is None:
             found = self.machine.program.classes.get(last)
@@ -246,10 +243,6 @@ class CrossFile:
         """An excerpt that can be executed, for a definition that is worth following."""
         project = self.borders.project
         return self.executable(project.follow(definition) if definition is not None else None)
-
-    def refuses(self, function: p.Function) -> bool:
-        """True for a function that turned out not to be worth following."""
-        return function in self.borders.refused
 
     def refuse(self, function: p.Function, *, always: bool = False) -> None:
         """Notes a function of another file as one that is not worth following, `always` if it told of a loss once."""

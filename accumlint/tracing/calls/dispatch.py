@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 
 from accumlint.reading import frameworks, names, usage
@@ -65,23 +66,22 @@ class Dispatch:
         if isinstance(func, p.Attr):
             of = func.base.func if isinstance(func.base, p.Call) else None
             if isinstance(of, p.Name) and of.id == "super":
-                args, kwargs = self.arguments(node)
-                return self.parts.function_calls.super_call(func.name, args, kwargs, node)
+                return self.parts.function_calls.super_call(self.evaluated(node, func.name))
             base = self.parts.eval(func.base)
             if base is None:
                 base = self.parts.resolver.used(func.base)
-            args, kwargs = self.arguments(node)
+            call = self.evaluated(node, func.name)
             receiver = p.dotted(usage.unwrapped(func.base))
             roles = self.parts.roles.file
             averaging = roles.is_averaging(receiver.rpartition(".")[2].split("[")[0], func.name)
-            if averaging and not _gives_numbers(node, args):
+            if averaging and not _gives_numbers(node, call.args):
                 owned = isinstance(base, Object)
                 found = self.parts.cross_file.method_of(base, func.name) if owned else None
                 if self.parts.updates.average(receiver, found, base, node):
                     return None
-            return self.method(base, func.name, args, kwargs, node)
+            return self.method(base, call)
         callee = self.parts.eval(func)
-        args, kwargs = self.arguments(node)
+        call = self.evaluated(node, "…")
         if isinstance(callee, Unknown) and isinstance(func, p.Name) and not callee.tensor:
             if self.parts.roles.of(func.id) == "criterion":
                 # Whatever made it, it works out a loss.
@@ -89,9 +89,10 @@ class Dispatch:
         if isinstance(func, p.Name) and names.is_averaging("", func.id):
             if self.parts.updates.average(func.id, callee, None, node):
                 return None
-        return self.apply(callee, args, kwargs, node)
+        return self.apply(callee, call.args, call.kwargs, node)
 
-    def arguments(self, node: p.Call) -> tuple[list[Value], dict[str, Value]]:
+    def evaluated(self, node: p.Call, path: str) -> Call:
+        """A call with the values of its arguments."""
         args: list[Value] = []
         kwargs: dict[str, Value] = {}
         for argument in node.args:
@@ -107,22 +108,26 @@ class Dispatch:
                 kwargs[argument.keyword] = value
             else:
                 args.append(value)
-        return args, kwargs
+        return Call(path, args, kwargs, node)
 
     def apply(
         self, callee: Value, args: list[Value], kwargs: dict[str, Value], node: p.Node
     ) -> Value:
         match callee:
             case Closure():
-                return self.parts.function_calls.invoke(callee, args, kwargs, None, node)
+                call = Call(callee.function.name, args, kwargs, node)
+                return self.parts.function_calls.invoke(callee, None, call)
             case Bound(receiver=receiver, closure=closure):
-                return self.parts.function_calls.invoke(closure, args, kwargs, receiver, node)
+                call = Call(closure.function.name, args, kwargs, node)
+                return self.parts.function_calls.invoke(closure, receiver, call)
             case ClassValue():
-                return self.parts.function_calls.construct(callee, args, kwargs, node)
+                return self.parts.function_calls.construct(
+                    callee, Call("__init__", args, kwargs, node)
+                )
             case Library():
-                return self.library(callee, args, kwargs, node)
+                return self.library(callee, Call(callee.path, args, kwargs, node))
             case Method(receiver=receiver, name=name):
-                return self.method(receiver, name, args, kwargs, node)
+                return self.method(receiver, Call(name, args, kwargs, node))
             case Partial():
                 return self.apply(
                     callee.callee, [*callee.args, *args], {**callee.kwargs, **kwargs}, node
@@ -130,7 +135,7 @@ class Dispatch:
             case Native():
                 return callee.call(args, kwargs)
             case Object():
-                return self.call_object(callee, args, kwargs, node)
+                return self.call_object(callee, Call(callee.text, args, kwargs, node))
             case Unknown(text=text, loss=True, lost=True) if text.endswith("loss"):
                 # A parameter called `loss` that is called is no loss yet, but works one out.
                 criterion = self.parts.objects.symbol("criterion", callee.text, node)
@@ -142,19 +147,19 @@ class Dispatch:
             case _:
                 return self.opaque_calls.call(callee, Call("…", args, kwargs, node))
 
-    def method(
-        self, base: Value, name: str, args: list[Value], kwargs: dict[str, Value], node: p.Node
-    ) -> Value:
+    def method(self, base: Value, call: Call) -> Value:
+        """A call of a method by its name."""
+        name, args, kwargs, node = call.path, call.args, call.kwargs, call.node
         match base:
             case Library(path=path, importer=importer):
                 full = f"{path}.{name}"
                 if full in self.parts.symbols:
                     return self.apply(self.parts.symbols[full], args, kwargs, node)
-                return self.library(Library(full, importer), args, kwargs, node)
+                return self.library(Library(full, importer), Call(full, args, kwargs, node))
             case Object():
-                return self.object_method(base, name, args, kwargs, node)
+                return self.object_method(base, call)
             case Unknown():
-                return self.opaque_calls.method(base, Call(name, args, kwargs, node))
+                return self.opaque_calls.method(base, call)
             case list():
                 return containers.list_method(base, name, args, self.parts.iteration.items)
             case dict():
@@ -169,15 +174,12 @@ class Dispatch:
                 found = self.parts.cross_file.find_method(cls, name)
                 if found is not None:
                     receiver = base if "classmethod" in found.function.decorators else None
-                    return self.parts.function_calls.invoke(found, args, kwargs, receiver, node)
+                    return self.parts.function_calls.invoke(found, receiver, call)
                 if name == "apply" and (passed := passed_through(cls, args)):
                     return passed
                 if name == "from_pretrained" and works_out_a_loss(cls):
-                    return self.parts.function_calls.from_pretrained(
-                        base, Call(name, args, kwargs, node)
-                    )
-                call = Call(f"{cls.name}.{name}", args, kwargs, node)
-                return self.opaque_calls.call(base, call)
+                    return self.parts.function_calls.from_pretrained(base, call)
+                return self.opaque_calls.call(base, replace(call, path=f"{cls.name}.{name}"))
             case Context(kind="stack"):
                 return self.parts.sync_contexts.stack_method(base, name, args, node)
             case int() | float() | Fraction():
@@ -194,9 +196,8 @@ class Dispatch:
                     return Unknown(name)
                 return self.apply(value, args, kwargs, node)
 
-    def object_method(
-        self, base: Object, name: str, args: list[Value], kwargs: dict[str, Value], node: p.Node
-    ) -> Value:
+    def object_method(self, base: Object, call: Call) -> Value:
+        name, args, kwargs, node = call.path, call.args, call.kwargs, call.node
         if name in base.attributes:
             held = base.attributes[name]
             if held is None:
@@ -205,58 +206,51 @@ class Dispatch:
         if name == "module" and base.role in ("model", "engine"):
             inner = self.parts.attributes.object_attribute(base, name, node)
             return self.apply(inner, args, kwargs, node)
-        call = Call(f"{base.text}.{name}", args, kwargs, node)
+        opaque = Call(f"{base.text}.{name}", args, kwargs, node)
         if base.role in ("", "model") or base.cls is not None:
             found = self.parts.cross_file.method_of(base, name)
             if found is not None and base.role not in ("optimizer", "scheduler"):
                 if base.role == "model" and name == "forward":
-                    return self.parts.losses.forward(base, args, kwargs, node, found)
+                    return self.parts.losses.forward(base, call, found)
                 if base.role == "model" and "loss" in name and _is_left_open(found):
                     # A subclass works the loss out.
-                    return self._loss_by(base, args, kwargs, node)
+                    return self._loss_by(base, call)
                 if base.role == "" and _is_abstract(found):
-                    return self.opaque_calls.call(None, call)
-                value = self.parts.function_calls.invoke(
-                    found.closure, args, kwargs, found.receiver, node
-                )
+                    return self.opaque_calls.call(None, opaque)
+                value = self.parts.function_calls.invoke(found.closure, found.receiver, call)
                 trains = key(found.closure.function) in self.parts.relevance.reaching_backward
                 if base.role == "model" and not trains:
-                    return self.parts.losses.part_of(base, value, args, kwargs, node)
+                    return self.parts.losses.part_of(base, value, call)
                 # What trains itself gives what it says.
                 return value
         if base.role == "model" and "loss" in name and ".unwrap_model(" in base.text:
-            return self._loss_by(base, args, kwargs, node)
-        handled, value = self.parts.object_methods.method(base, name, args, kwargs, node)
-        if handled:
-            return value
+            return self._loss_by(base, call)
+        handled = self.parts.object_methods.method(base, call)
+        if handled is not NotImplemented:
+            return handled
         if base.cls is not None and base.role == "":
             if name in _MOVING:
                 # A loss of one's own is a module, and the same one elsewhere.
                 return base
-            special = self.parts.engines.framework_method(base, name, args, kwargs, node)
-            if special is not None:
-                return special[0]
-            callee = self.parts.resolver.symbol(call.path, name, node)
+            special = self.parts.engines.framework_method(base, call)
+            if special is not NotImplemented:
+                return special
+            callee = self.parts.resolver.symbol(opaque.path, name, node)
             if isinstance(callee, Object) and callee.role in ("model", "criterion"):
                 # An attribute that a base class or somebody else sets.
-                return self.call_object(callee, args, kwargs, node)
-            return self.opaque_calls.call(callee, call)
-        return self.opaque_calls.call(base, call)
+                return self.call_object(callee, replace(call, path=callee.text))
+            return self.opaque_calls.call(callee, opaque)
+        return self.opaque_calls.call(base, opaque)
 
-    def _loss_by(
-        self, model: Object, args: list[Value], kwargs: dict[str, Value], node: p.Node
-    ) -> Value:
+    def _loss_by(self, model: Object, call: Call) -> Value:
         """A loss that a model's own method, or what is given the model, works out of a forward."""
-        value = self.parts.losses.forward(model, args, kwargs, node, None)
+        value = self.parts.losses.forward(model, call, None)
         if isinstance(value, Unknown):
             value.loss = True
         return value
 
-    def library(
-        self, callee: Library, args: list[Value], kwargs: dict[str, Value], node: p.Node
-    ) -> Value:
+    def library(self, callee: Library, call: Call) -> Value:
         """A call of something imported or built in."""
-        call = Call(callee.path, args, kwargs, node)
         found = self._imported(callee, call)
         return found if found is not NotImplemented else call_library(self.parts, call)
 
@@ -280,16 +274,12 @@ class Dispatch:
             cls = excerpt.statement if excerpt is not None else None
             found = parts.cross_file.find_method(cls, last) if isinstance(cls, p.Class) else None
             if isinstance(cls, p.Class) and found is not None:
-                value = ClassValue(cls, None)
-                return self.method(value, last, call.args, call.kwargs, call.node)
+                return self.method(ClassValue(cls, None), replace(call, path=last))
         excerpt = self.parts.cross_file.followed(definition) or self._given_a_gradient(callee, call)
         match excerpt.statement if excerpt is not None else None:
             case p.Function() as function if function not in self.parts.cross_file.borders.refused:
                 before = len(parts.state.events)
-                closure = Closure(function, None)
-                value = parts.function_calls.invoke(
-                    closure, call.args, call.kwargs, None, call.node
-                )
+                value = parts.function_calls.invoke(Closure(function, None), None, call)
                 done = parts.state.events[before:]
                 clips = not names.is_clip(last) or any(isinstance(e, _CLIPPING) for e in done)
                 clears = not names.is_clearing(last) or any(isinstance(e, t.Clear) for e in done)
@@ -297,9 +287,7 @@ class Dispatch:
                 # Where nothing is seen of how it clips, by means of its own, its name stands for it.
                 return value if clips and clears and tells else NotImplemented
             case p.Class() as cls:
-                return parts.function_calls.construct(
-                    ClassValue(cls, None), call.args, call.kwargs, call.node
-                )
+                return parts.function_calls.construct(ClassValue(cls, None), call)
             case _:
                 return NotImplemented
 
@@ -326,30 +314,30 @@ class Dispatch:
             case _:
                 return NotImplemented
 
-    def call_object(
-        self, callee: Object, args: list[Value], kwargs: dict[str, Value], node: p.Node
-    ) -> Value:
+    def call_object(self, callee: Object, call: Call) -> Value:
         if callee.role == "model" or (callee.role == "" and callee.networks and callee.cls is None):
             own = self.parts.cross_file.method_of(callee.inner or callee, "forward")
-            return self.parts.losses.forward(callee, args, kwargs, node, own)
+            return self.parts.losses.forward(callee, call, own)
         if callee.role == "criterion" and callee.cls is None:
-            given = [*args, *kwargs.values()]
+            given = call.given
             model = next((a for a in given if isinstance(a, Object) and a.role == "model"), None)
             if model is not None and any(isinstance(a, Unknown) and a.batches for a in given):
                 # It calls the model that it is given.
-                return self._loss_by(model, [a for a in given if a is not model], {}, node)
+                rest = [a for a in given if a is not model]
+                return self._loss_by(model, replace(call, args=rest, kwargs={}))
             text = f"{callee.text}(…)"
-            return self.parts.tensors.loss_of(text, given, callee.reduction, callee.varies, node)
-        call = self.parts.cross_file.method_of(
-            callee, "__call__"
-        ) or self.parts.cross_file.method_of(callee, "forward")
-        if call is not None:
-            return self.parts.function_calls.invoke(call.closure, args, kwargs, callee, node)
-        if callee.role == "scaler" and len(args) > 1 and not _are_parameters(args[0]):
-            return self.parts.updates.native_scaler(callee, args, kwargs, node)
+            return self.parts.tensors.loss_of(
+                text, given, callee.reduction, callee.varies, call.node
+            )
+        method_of = self.parts.cross_file.method_of
+        own = method_of(callee, "__call__") or method_of(callee, "forward")
+        if own is not None:
+            return self.parts.function_calls.invoke(own.closure, callee, call)
+        if callee.role == "scaler" and len(call.args) > 1 and not _are_parameters(call.first):
+            return self.parts.updates.native_scaler(callee, call)
         if callee.role == "engine":
-            return self.parts.losses.forward(callee, args, kwargs, node, None)
-        return self.opaque_calls.call(callee, Call(callee.text, args, kwargs, node))
+            return self.parts.losses.forward(callee, call, None)
+        return self.opaque_calls.call(callee, call)
 
 
 def _gives_numbers(node: p.Call, args: list[Value]) -> bool:

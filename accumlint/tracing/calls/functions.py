@@ -11,7 +11,7 @@ from accumlint.reading.gradient_slice import key
 from accumlint.reading.syntax import Source
 from accumlint.tracing import trace as t
 from accumlint.tracing.attributes import Attributes
-from accumlint.tracing.calls.call import Call
+from accumlint.tracing.calls.call import Answer, Call
 from accumlint.tracing.calls.containers import record
 from accumlint.tracing.calls.cross_file import CrossFile, works_out_a_loss
 from accumlint.tracing.control.exits import PythonError, Stopped, TooFar
@@ -60,14 +60,7 @@ class FunctionCalls:
     def __post_init__(self) -> None:
         self.objects = self.resolver.objects
 
-    def invoke(
-        self,
-        closure: Closure,
-        args: list[Value],
-        kwargs: dict[str, Value],
-        receiver: Value,
-        node: p.Node,
-    ) -> Value:
+    def invoke(self, closure: Closure, receiver: Value, call: Call) -> Value:
         """A call of a function whose body is known; an evaluation that was gone through twice gives what it gave."""
         state = self.machine.state
         measured = state.evaluated.get(closure.function, ())
@@ -75,7 +68,7 @@ class FunctionCalls:
             return measured[-1]
         begun, fetched = len(state.events), state.serial
         run = self._entered if self._crosses(closure.function) else self.executed
-        call = Call(closure.function.name, args, kwargs, node)
+        call = Call(closure.function.name, call.args, call.kwargs, call.node)
         found = run(closure, receiver, call)
         if state.loops and names.is_evaluation(closure.function.name):
             # It fetches its data itself, and nothing that trains hears of it.
@@ -178,7 +171,7 @@ class FunctionCalls:
     def framed(self, closure: Closure, receiver: Value, call: Call) -> Frame:
         """A frame with the parameters bound; what was not given is known by its name."""
         function = closure.function
-        home = self.cross_file.home_of(function.source)
+        home = self.cross_file.homes[function.source]
         frame = Frame(
             {}, closure.scope, owner=closure.owner, receiver=receiver, home=home, function=function
         )
@@ -233,8 +226,7 @@ class FunctionCalls:
             if isinstance(default.value, bool):
                 if self.resolver.roles.is_steps(param.name) and _holds_back(param.name, function):
                     # It is told for every micro-batch but the last of a window.
-                    self.machine.state.asked = True
-                    held = f"not {param.name} % {self.machine.scenario.steps} == 0"
+                    held = f"not {param.name} % {self.machine.steps()} == 0"
                     return Unknown(held, hint=default.value)
                 return self.resolver.symbol(param.name, param.name, function, hint=default.value)
             if (
@@ -260,14 +252,14 @@ class FunctionCalls:
                 cls = self.cross_file.cls(annotation, source) if annotation else None
             case _:
                 return value
-        given: dict[str, Value] = {"**": Unknown("kwargs")}
+        call = Call("__init__", [], {"**": Unknown("kwargs")}, node)
         if isinstance(value, Object) and value.role == "model":
             init = self.cross_file.find_method(cls, "__init__") if cls is not None else None
             value.cls = cls if cls is not None and "forward" in cls.methods else None
             if value.cls is not None and init is not None:
-                self.invoke(init, [], given, value, node)
+                self.invoke(init, value, call)
         elif cls is not None and works_out_a_loss(cls):
-            return self.construct(ClassValue(cls, None), [], given, node)
+            return self.construct(ClassValue(cls, None), call)
         return value
 
     def trainer(self, param: p.Param, function: p.Function) -> Value:
@@ -284,19 +276,15 @@ class FunctionCalls:
         if text not in machine.symbols:
             # A class may be given what it is given to.
             machine.symbols[text] = Unknown(param.name)
-            made = self.construct(ClassValue(cls, None), [], {"**": Unknown("kwargs")}, function)
+            call = Call("__init__", [], {"**": Unknown("kwargs")}, function)
+            made = self.construct(ClassValue(cls, None), call)
             if isinstance(made, Object) and made.traced is None:
                 made.text = param.name
             machine.symbols[text] = made
         return machine.symbols[text]
 
     def run_generator(
-        self,
-        closure: Closure | Bound,
-        args: list[Value],
-        kwargs: dict[str, Value],
-        body: Callable[[Value], None],
-        node: p.Node,
+        self, closure: Closure | Bound, call: Call, body: Callable[[Value], None]
     ) -> None:
         """Runs a generator function, giving each yielded value to `body`."""
         machine = self.machine
@@ -304,10 +292,10 @@ class FunctionCalls:
             raise Stopped("calls nested too deeply")
         receiver = closure.receiver if isinstance(closure, Bound) else None
         inner = closure.closure if isinstance(closure, Bound) else closure
-        frame = self.framed(inner, receiver, Call(inner.function.name, args, kwargs, node))
+        frame = self.framed(inner, receiver, call)
         frame.on_yield = body
         # Nobody asks a function that runs by itself: its loops go as far as they go.
-        frame.driver = node if node is not inner.function else None
+        frame.driver = call.node if call.node is not inner.function else None
         saved, machine.frame = machine.frame, frame
         machine.state.depth += 1
         try:
@@ -317,20 +305,18 @@ class FunctionCalls:
             machine.frame = saved
             machine.state.depth -= 1
 
-    def construct(
-        self, value: ClassValue, args: list[Value], kwargs: dict[str, Value], node: p.Node
-    ) -> Value:
-        cls = value.cls
+    def construct(self, value: ClassValue, call: Call) -> Value:
+        cls, kwargs, node = value.cls, call.kwargs, call.node
         bases = self.cross_file.all_bases(cls)
-        found = self.objects.instance(cls, bases, node, flat([*args, *kwargs.values()]))
+        found = self.objects.instance(cls, bases, node, flat(call.given))
         init = self.cross_file.find_method(cls, "__init__")
         told = any("dataclass" in d for d in cls.decorators)
         if init is not None:
-            self.invoke(init, args, kwargs, found, node)
+            self.invoke(init, found, call)
         elif (plain := not cls.methods and (told or not bases.isdisjoint(_RECORDS))) or told:
-            given = (v for v in (*args, *kwargs.values()) if isinstance(v, Unknown))
+            given = (v for v in call.given if isinstance(v, Unknown))
             if plain and (self.machine.state.inside or any(v.tensor for v in given)):
-                return record(cls.fields, args, kwargs, node)
+                return record(cls.fields, call.args, kwargs, node)
             found.attributes.update({k: v for k, v in kwargs.items() if k != "**"})
         return found
 
@@ -339,11 +325,10 @@ class FunctionCalls:
         left_out = ("config", "cache_dir", "from_tf")
         given = {k: v for k, v in call.kwargs.items() if k not in left_out}
         config = call.kwargs.get("config", Unknown("config"))
-        return self.construct(value, [config, *call.args[1:]], given, call.node)
+        return self.construct(value, replace(call, args=[config, *call.args[1:]], kwargs=given))
 
-    def super_call(
-        self, name: str, args: list[Value], kwargs: dict[str, Value], node: p.Node
-    ) -> Value:
+    def super_call(self, call: Call) -> Value:
+        name = call.path
         frame: Frame | None = self.machine.frame
         while frame is not None and frame.owner is None:
             frame = frame.outer
@@ -353,28 +338,27 @@ class FunctionCalls:
         for parent in self.cross_file.lineage(frame.owner)[1:]:
             if name in parent.methods:
                 closure = Closure(parent.methods[name], None, parent)
-                return self.invoke(closure, args, kwargs, receiver, node)
+                return self.invoke(closure, receiver, call)
         if name == "__init__":
             return None
         if name == "compute_loss":
-            special = self._loss_of_trainer(args, kwargs, node)
+            special = self._loss_of_trainer(call)
         else:
-            special = self.engines.framework_method(receiver, name, args, kwargs, node)
-        if special is not None:
-            return special[0]
-        return self.machine.opaque_call(None, Call(f"super().{name}", args, kwargs, node))
+            special = self.engines.framework_method(receiver, call)
+        if special is not NotImplemented:
+            return special
+        return self.machine.opaque_call(None, replace(call, path=f"super().{name}"))
 
-    def _loss_of_trainer(
-        self, args: list[Value], kwargs: dict[str, Value], node: p.Node
-    ) -> tuple[Value] | None:
+    def _loss_of_trainer(self, call: Call) -> Answer:
         """What `Trainer.compute_loss` of transformers returns: the model's loss, with its outputs where asked for."""
+        args, kwargs, node = call.args, call.kwargs, call.node
         if len(args) < 2 or not isinstance(args[0], Object) or "num_items_in_batch" in kwargs:
             # What a model divides by the count that it is given is not known.
-            return None
+            return NotImplemented
         outputs = self.machine.apply(args[0], [], {"**": args[1]}, node)
         loss = self.attributes.attribute(outputs, "loss", node)
         with_outputs = True in (*args[2:3], kwargs.get("return_outputs"))
-        return ((loss, outputs) if with_outputs else loss,)
+        return (loss, outputs) if with_outputs else loss
 
 
 def _ends_a_loop(param: p.Param, function: p.Function) -> bool:

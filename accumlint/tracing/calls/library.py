@@ -138,8 +138,7 @@ def _accelerator(parts: Parts, call: Call) -> Value:
         if steps > 1 and not state.asked:
             state.literal = steps
     elif steps is not None or "gradient_accumulation_plugin" in kwargs:
-        found.steps = parts.scenario.steps
-        state.asked = True
+        found.steps = parts.steps()
     elif any(is_of_plugin(p.render(item)) for item in parts.program.of(p.Item)):
         # Under DeepSpeed its engine divides, by the steps of the configuration that is read here.
         found.steps = parts.scenario.steps

@@ -46,10 +46,10 @@ class OpaqueCalls:
         if handler and (found := handler(parts, base, call)) is not NotImplemented:
             return found
         if base.parameters:
-            return parts.updates.parameter_method(base, name, args, node)
-        special = parts.engines.framework_method(base, name, args, kwargs, node)
-        if special is not None:
-            return special[0]
+            return parts.updates.parameter_method(base, name, node)
+        special = parts.engines.framework_method(base, call)
+        if special is not NotImplemented:
+            return special
         text = f"{base.text}.{name}"
         if parts.roles.of(name) in ("model", "criterion") and not base.tensor:
             callee = parts.resolver.symbol(text, name, node)
@@ -64,8 +64,7 @@ class OpaqueCalls:
             isinstance(a, Unknown) and a.tensor for a in call.args
         ):
             # A method that works the steps out (`train.gradient_accumulation_iters(devices)`).
-            parts.state.asked = True
-            return parts.scenario.steps
+            return parts.steps()
         for handler in _handlers(last):
             found = handler(parts, callee, call)
             if found is not NotImplemented:
@@ -241,7 +240,7 @@ def _chances(parts: Parts, _: Value, call: Call) -> Answer:
     if names.is_another(model.text.rpartition(".")[2]):
         # A reference, that nobody trains.
         return derived(f"{call.path}(…)", *rest, node=call.node)
-    return parts.losses.forward(model, rest, {}, call.node, None)
+    return parts.losses.forward(model, replace(call, args=rest, kwargs={}), None)
 
 
 def _iterable(_: Parts, __: Value, call: Call) -> Answer:
@@ -313,7 +312,7 @@ def _scaler(parts: Parts, _: Value, call: Call) -> Answer:
     if len(call.args) < 2:
         return NotImplemented
     scaler = parts.objects.symbol("scaler", call.path, call.node)
-    return parts.updates.native_scaler(scaler, call.args, call.kwargs, call.node)
+    return parts.updates.native_scaler(scaler, call)
 
 
 def _norm(parts: Parts, callee: Value, call: Call) -> Value:

@@ -10,8 +10,9 @@ from fractions import Fraction
 from accumlint.reading import frameworks
 from accumlint.reading import ir as p
 from accumlint.tracing import trace as t
-from accumlint.tracing.calls.builtin import added_up, text_of
+from accumlint.tracing.calls.builtin import added_up
 from accumlint.tracing.calls.call import Answer, Call
+from accumlint.tracing.calls.numeric import word
 from accumlint.tracing.gradients import tensors
 from accumlint.tracing.parts import Parts
 from accumlint.tracing.values import Library, Method, Number, Unknown, Value
@@ -189,7 +190,7 @@ def all_reduce(parts: Parts, call: Call) -> Value:
     summed = path.startswith("torch.distributed.") and not averaged
     if isinstance(first, Unknown) and first.loss and not first.networks and summed:
         first.terms = tensors.scaled(first, Fraction(1), t.OVER_RANKS, node).linear
-    parts.emit(t.Reduce(*parts.stamp(node, text_of(first)), what, averaged))
+    parts.emit(t.Reduce(*parts.stamp(node, word(first)), what, averaged))
     if not isinstance(first, Unknown):
         target = node.positional(0) if isinstance(node, p.Call) else None
         if how and isinstance(first, Number) and isinstance(target, p.Name):

@@ -103,7 +103,7 @@ class Guards(Decisions):
         if state.loops and state.asked and (asked in key or key in self._counted):
             return self._boundary(self._behind(expression)) != negated
         if (asked_for := equality(key)) is not None:
-            return self._literal(*asked_for, node, key) != negated
+            return self._literal(*asked_for, node) != negated
         implied = self._implied(key, node)
         if implied is not None:
             return implied != negated
@@ -278,7 +278,7 @@ class Guards(Decisions):
             decision.matters = decision.matters or self._matters(node)
         return truths.pop()
 
-    def _literal(self, symbol: str, literal: str, node: p.Node, key: str) -> bool:
+    def _literal(self, symbol: str, literal: str, node: p.Node) -> bool:
         """`symbol == literal`: the symbol takes one of the literals it is compared with."""
         self.latest = symbol
         # Scripts that train do so on the accelerator that their scalers and wrappers are for.

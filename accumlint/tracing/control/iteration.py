@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from accumlint.reading import ir as p
+from accumlint.tracing.calls.call import Call
 from accumlint.tracing.calls.cross_file import CrossFile
 from accumlint.tracing.calls.functions import FunctionCalls
 from accumlint.tracing.calls.numeric import is_handy
@@ -306,7 +307,8 @@ class Iteration:
                     raise Leave("exhausted")
 
             try:
-                self.function_calls.run_generator(closure, value.args, value.kwargs, one, at)
+                call = Call(function.name, value.args, value.kwargs, at)
+                self.function_calls.run_generator(closure, call, one)
             except Leave as leave:
                 if leave.signal != "exhausted":
                     raise

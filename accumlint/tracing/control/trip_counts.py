@@ -48,9 +48,8 @@ class TripCounts:
             # The pieces of one micro-batch, in a loop over as many micro-batches as a window has.
             return 2
         # A loop inside another one, with the step after it, is a window.
-        state.asked = True
         state.guessed = state.guessed or not _cuts(node)
-        return scenario.steps
+        return self.machine.steps()
 
     def unfinished(self, node: p.Node | None, begun: int) -> bool:
         """True when a loop around another one has seen too few micro-batches to show its windows."""

@@ -9,6 +9,7 @@ from itertools import chain
 from accumlint.reading import ir as p
 from accumlint.reading import names
 from accumlint.tracing import trace as t
+from accumlint.tracing.calls.call import Answer, Call
 from accumlint.tracing.calls.cross_file import CrossFile
 from accumlint.tracing.gradients.sync_contexts import SyncContexts
 from accumlint.tracing.gradients.tensors import derived, flat
@@ -51,32 +52,31 @@ class Engines:
         self.gating = self.updates.gating
         self._deepspeed: bool | None = None
 
-    def engine_method(
-        self, base: Object, name: str, args: list[Value], kwargs: dict[str, Value], node: p.Node
-    ) -> tuple[bool, Value]:
-        match name:
+    def engine_method(self, base: Object, call: Call) -> Answer:
+        kwargs, node = call.kwargs, call.node
+        match call.path:
             case "backward":
-                steps = self.dividing(base, args, node)
+                steps = self.dividing(base, call)
                 if kwargs.get("scale_wrt_gas") is False:
                     steps = 1
-                loss = args[0] if args else kwargs.get("loss")
+                loss = call.argument(0, "loss")
                 self.losses.backward(loss, "engine", node, kwargs, steps, base.text)
-                return True, args[0] if args else None
+                return call.first
             case "step":
                 self.engine_step(base, node)
-                return True, None
+                return None
             case "is_gradient_accumulation_boundary":
-                return True, (base.counter + 1) % (self.engine_steps(base) or 1) == 0
+                return (base.counter + 1) % (self.engine_steps(base) or 1) == 0
             case "gradient_accumulation_steps":
-                return True, self.engine_steps(base) or Unknown("steps")
+                return self.engine_steps(base) or Unknown("steps")
             case "zero_grad":
                 if base.traced is None or not base.traced.certain:
                     self.updates.wipe(base, node)
-                return True, None
+                return None
             case "train_batch":
-                return True, Unknown("loss")
+                return Unknown("loss")
             case _:
-                return False, None
+                return NotImplemented
 
     def engine_steps(self, base: Object) -> int | None:
         """What an engine divides by: its own configuration's steps where the engine is known to be DeepSpeed's."""
@@ -86,23 +86,20 @@ class Engines:
             if not self._may_have_windows():
                 return 1
             # Its configuration, which is no part of the program, sets them.
-            self.machine.state.asked = True
-            return self.machine.scenario.steps
+            return self.machine.steps()
         return None
 
-    def dividing(self, engine: Object, args: list[Value], node: p.Node) -> int | None:
+    def dividing(self, engine: Object, call: Call) -> int | None:
         """What an engine divides the loss by.
 
         A DeepSpeed engine whose making is not seen, and that is asked to step after every backward, counts the windows
         by itself.
         """
-        known = self.engine_steps(engine)
-        loss = args[0] if args else None
+        known, loss = self.engine_steps(engine), call.first
         if known is not None or not isinstance(loss, Unknown) or not self._of_deepspeed():
             return known
-        if loss.loss and self._may_have_windows() and self._is_asked_every_time(node):
-            self.machine.state.asked = True
-            engine.steps = self.machine.scenario.steps
+        if loss.loss and self._may_have_windows() and self._is_asked_every_time(call.node):
+            engine.steps = self.machine.steps()
         return engine.steps
 
     def _may_have_windows(self) -> bool:
@@ -163,79 +160,75 @@ class Engines:
         self.updates.step(optimizer, node, None, gated=True)
         self.machine.state.ledger.clear(optimizer)
 
-    def fabric_method(
-        self, base: Object, name: str, args: list[Value], kwargs: dict[str, Value], node: p.Node
-    ) -> tuple[bool, Value]:
-        match name:
+    def fabric_method(self, base: Object, call: Call) -> Answer:
+        args, kwargs, node = call.args, call.kwargs, call.node
+        match call.path:
             case "backward":
-                loss = args[0] if args else None
-                self.losses.backward(loss, "fabric", node, kwargs, subject=base.text)
-                return True, None
+                self.losses.backward(call.first, "fabric", node, kwargs, subject=base.text)
+                return None
             case "setup" | "setup_module" | "setup_optimizers" | "setup_dataloaders" | "prepare":
-                return True, self.passed(args)
+                return self.passed(args)
             case "clip_gradients":
                 self.updates.clip(flat(args), "fabric", node, base.text)
-                return True, Unknown("norm")
+                return Unknown("norm")
             case "no_backward_sync":
                 model = next((a for a in args if isinstance(a, Object)), None)
                 enabled = kwargs.get("enabled", args[1] if len(args) > 1 else True)
                 if model is None or enabled is False:
-                    return True, Context("plain")
+                    return Context("plain")
                 if enabled is not True and not self.sync_contexts.decided(enabled, node):
-                    return True, Context("plain")
-                return True, self.sync_contexts.no_sync(model, node, "fabric")
-            case _ if name in _QUIET:
-                return True, None
-            case _:
-                return True, Unknown(f"{base.text}.{name}()")
+                    return Context("plain")
+                return self.sync_contexts.no_sync(model, "fabric")
+            case name if name in _QUIET:
+                return None
+            case name:
+                return Unknown(f"{base.text}.{name}()")
 
-    def accelerator_method(
-        self, base: Object, name: str, args: list[Value], kwargs: dict[str, Value], node: p.Node
-    ) -> tuple[bool, Value]:
+    def accelerator_method(self, base: Object, call: Call) -> Answer:
+        args, kwargs, node = call.args, call.kwargs, call.node
         self.gating.accelerator = base
-        match name:
+        match call.path:
             case "backward":
-                loss = args[0] if args else kwargs.get("loss")
-                steps = self.accumulation(base)
+                loss, steps = call.argument(0, "loss"), self.accumulation(base)
                 self.losses.backward(loss, "accelerator", node, kwargs, steps, base.text)
-                return True, None
-            case _ if name in _PREPARING:
+                return None
+            case name if name in _PREPARING:
                 self.gating.prepared_any = True
                 for arg in flat(args):
                     if isinstance(arg, Object) and arg.role in ("optimizer", "scheduler", "model"):
                         arg.prepared = True
-                return True, self.passed(args)
+                return self.passed(args)
             case "accumulate":
                 # It leaves the reduction out in each model that it is given, and a list of models is none.
                 waits = not args or not all(isinstance(a, list | tuple | dict) for a in args)
-                return True, self.accumulate(base, waits)
+                return self.accumulate(base, waits)
             case "no_sync":
                 model = next((a for a in args if isinstance(a, Object)), None)
                 if model is None:
-                    return True, Context("plain")
-                return True, self.sync_contexts.no_sync(model, node, "accelerate")
+                    return Context("plain")
+                return self.sync_contexts.no_sync(model, "accelerate")
             case "clip_grad_norm_" | "clip_grad_value_":
                 self.updates.clip(flat(args), "accelerator", node, base.text)
-                return True, Unknown("norm")
+                return Unknown("norm")
             case "unscale_gradients":
                 self.machine.state.ledger.unscale(None)
-                return True, None
+                return None
             case "unwrap_model" if args:
                 model = args[0]
                 if not isinstance(model, Object):
-                    return True, model
+                    return model
                 if not model.prepared:
-                    return True, self.objects.part(model, model.text)
-                return True, Object(
+                    return self.objects.part(model, model.text)
+                return Object(
                     f"{base.text}.unwrap_model({model.text})", model.traced, model.cls, model.attributes, model.networks
                 )  # fmt: skip
             case "autocast":
-                return True, self.sync_contexts.autocast(kwargs)
+                return self.sync_contexts.autocast(kwargs)
             case (
                 "main_process_first" | "local_main_process_first" | "join_uneven_inputs" | "profile"
             ):
-                return True, Context("plain")
-            case _:
+                return Context("plain")
+            case name:
                 gathered = next((a for a in args if isinstance(a, Unknown)), None)
                 if gathered is not None and name in _GATHERING:
                     found = derived(f"{base.text}.{name}(…)", Unknown("…", gathered.batches))
@@ -246,35 +239,33 @@ class Engines:
                         found.over = "gathered"
                     found.counted = gathered.counted
                     found.count = gathered.count
-                    return True, found
-                return True, Unknown(f"{base.text}.{name}()")
+                    return found
+                return Unknown(f"{base.text}.{name}()")
 
-    def framework_method(
-        self, base: Value, name: str, args: list[Value], kwargs: dict[str, Value], node: p.Node
-    ) -> tuple[Value] | None:
+    def framework_method(self, base: Value, call: Call) -> Answer:
         """Methods that a framework's base class gives (`self.manual_backward`, `self.optimizers()`)."""
         text = base.text if isinstance(base, Unknown | Object) else "self"
         if isinstance(base, Object) and base.cls is not None:
             # A class of the file's own asks itself.
             text = "self"
-        match name:
+        args, node = call.args, call.node
+        match call.path:
             case "manual_backward":
-                loss = args[0] if args else None
-                self.losses.backward(loss, "lightning", node, kwargs, subject=text)
-                return (None,)
+                self.losses.backward(call.first, "lightning", node, call.kwargs, subject=text)
+                return None
             case "optimizers" if not args:
-                return (self.objects.symbol("optimizer", f"{text}.optimizers()", node),)
+                return self.objects.symbol("optimizer", f"{text}.optimizers()", node)
             case "lr_schedulers" if not args:
-                return (self.objects.symbol("scheduler", f"{text}.lr_schedulers()", node),)
+                return self.objects.symbol("scheduler", f"{text}.lr_schedulers()", node)
             case "clip_gradients" if args:
                 self.updates.clip(flat(args), "lightning", node, text)
-                return (None,)
+                return None
             case "toggle_optimizer" | "untoggle_optimizer":
-                return (None,)
+                return None
             case "no_sync" if not args:
                 own = base if isinstance(base, Object) and base.networks else None
                 model = own or self.objects.symbol("model", text, node)
-                return (self.sync_contexts.no_sync(model, node),)
+                return self.sync_contexts.no_sync(model)
             case "zero_grad" if (
                 not (isinstance(base, Unknown) and base.tensor)
                 and self.resolver.roles.of(text.rpartition(".")[2]) == ""
@@ -282,22 +273,19 @@ class Engines:
                 optimizers = self.machine.state.ledger.optimizers
                 if len(optimizers) == 1 and text.rpartition(".")[2] != "self":
                     self.updates.clear(optimizers[0], node)
-                    return (None,)
-                return None
+                    return None
+                return NotImplemented
             case "parameters" | "get_parameters" if not args:
-                return (Unknown(f"{text}.parameters()", parameters=True),)
+                return Unknown(f"{text}.parameters()", parameters=True)
             case _:
-                return None
+                return NotImplemented
 
     def accumulation(self, accelerator: Object) -> int | None:
         """What Accelerate divides by: its constructor's steps, or the window's where only its name is known."""
         if accelerator.steps is not None:
             return accelerator.steps
         if accelerator.traced is not None and not accelerator.traced.certain:
-            if self.machine.relevance.accumulates:
-                self.machine.state.asked = True
-                return self.machine.scenario.steps
-            return None
+            return self.machine.steps() if self.machine.relevance.accumulates else None
         return 1
 
     def accumulate(self, accelerator: Object, waits: bool) -> Context:

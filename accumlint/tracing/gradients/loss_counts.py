@@ -50,7 +50,7 @@ def is_own_sum(mask: Unknown, by: Unknown) -> bool:
     return not {mask.text, *(x.text for x in of)}.isdisjoint(x.text for x in by.counted.of)
 
 
-def divisor(term: Term, value: Unknown, by: Unknown, node: p.Node) -> Divisor:
+def divisor(term: Term, by: Unknown, node: p.Node) -> Divisor:
     """What is known of the count `by` as the divisor of a loss's term."""
     written = node.right if isinstance(node, p.Binary) else None
     if isinstance(node, p.Augment):

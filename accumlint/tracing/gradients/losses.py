@@ -7,6 +7,7 @@ from dataclasses import replace
 from accumlint.common.frozen import frozen
 from accumlint.reading import ir as p
 from accumlint.tracing import trace as t
+from accumlint.tracing.calls.call import Call
 from accumlint.tracing.calls.cross_file import CrossFile
 from accumlint.tracing.calls.logged_values import is_plain, numbers_shown
 from accumlint.tracing.gradients.backwards import Backwards
@@ -35,16 +36,9 @@ class Losses(Backwards):
         self._taken = frozenset[Batch]()
         self._fed: dict[tuple[int, ...], _Fed] = {}
 
-    def forward(
-        self,
-        model: Object,
-        args: list[Value],
-        kwargs: dict[str, Value],
-        node: p.Node,
-        method: Bound | None,
-    ) -> Value:
-        state = self.machine.state
-        everything = flat([*args, *kwargs.values()])
+    def forward(self, model: Object, call: Call, method: Bound | None) -> Value:
+        state, node = self.machine.state, call.node
+        everything = flat(call.given)
         batches = frozenset[Batch]().union(
             *(a.batches for a in everything if isinstance(a, Unknown))
         )
@@ -56,9 +50,9 @@ class Losses(Backwards):
         if not state.no_grad and not state.inside:
             outside = _came_through_a_wrapper(model, networks, everything)
             forwards = (self._forward_event(model, networks, batches, node, outside=outside),)
-        value = self._executed(model, args, kwargs, node, method, batches) if method else None
+        value = self._executed(model, call, method, batches) if method else None
         if value is None:
-            value = self._of_library(model, everything, kwargs, node)
+            value = self._of_library(model, call)
         found = self.tinted(value, batches, networks if not state.no_grad else None, forwards)
         for output in flat([found]) if forwards else ():
             # A critic's own code is the same for its own loss and for the generator's; losses that a model works out
@@ -70,25 +64,20 @@ class Losses(Backwards):
         return found
 
     def _executed(
-        self,
-        model: Object,
-        args: list[Value],
-        kwargs: dict[str, Value],
-        node: p.Node,
-        method: Bound,
-        batches: frozenset[Batch],
+        self, model: Object, call: Call, method: Bound, batches: frozenset[Batch]
     ) -> Value:
         """What a model's own forward returns; None where it is not executed, or not to its end."""
         machine, function = self.machine, method.closure.function
         state, cross_file = machine.state, self.cross_file
-        if state.depth >= 6 or cross_file.trains(function) or cross_file.refuses(function):
+        if state.depth >= 6 or cross_file.trains(function) or function in machine.borders.refused:
             return None
         inner = model.inner
         receiver = inner if inner is not None and inner.cls is not None else model
         state.inside += 1
         taken, self._taken = self._taken, batches
         try:
-            value = _merged(machine.apply(Bound(receiver, method.closure), args, kwargs, node))
+            bound = Bound(receiver, method.closure)
+            value = _merged(machine.apply(bound, call.args, call.kwargs, call.node))
         finally:
             state.inside -= 1
             self._taken = taken
@@ -104,11 +93,10 @@ class Losses(Backwards):
             cross_file.refuse(function)
         return value
 
-    def _of_library(
-        self, model: Object, everything: list[Value], kwargs: dict[str, Value], node: p.Node
-    ) -> Unknown:
+    def _of_library(self, model: Object, call: Call) -> Unknown:
         """What comes out of a model whose code is not read: its loss where it is given labels."""
-        value = derived(f"{model.text}(…)", *everything, node=node)
+        kwargs, node = call.kwargs, call.node
+        value = derived(f"{model.text}(…)", *flat(call.given), node=node)
         divided = "num_items_in_batch" in kwargs
         if any(key.endswith("labels") for key in kwargs) and not divided:
             self._labelled(value, "loss", "['loss']", "[0]")
@@ -185,10 +173,7 @@ class Losses(Backwards):
         bypassed = past and not model.wrapper and not outside
         armed: bool | None = None
         if wrapper in ("ddp", "fsdp", "fabric", "accelerate", "fsdp2"):
-            on = [state.flags.get(n, True) for n in networks if n in state.wrappers]
-            armed = all(f is not False for f in on) and not any(
-                n in state.silenced for n in networks
-            )
+            armed = self._is_armed(networks)
         if batches:
             latest = max(batches, key=lambda b: b.serial)
             state.current = machine.ordinal(latest.when)
@@ -205,22 +190,22 @@ class Losses(Backwards):
         wrapper = next((state.wrappers[n] for n in model.networks if n in state.wrappers), "")
         if not wrapper:
             return ()
-        armed = not any(n in state.silenced for n in model.networks) and all(
-            state.flags.get(n, True) is not False for n in model.networks
-        )
+        armed = self._is_armed(model.networks)
         traced = model.traced or t.TrainingObject("model", model.text, "", node, False)
         return (t.Forward(*machine.stamp(node, model.text), traced, armed, False, wrapper),)
 
-    def part_of(
-        self, model: Object, value: Value, args: list[Value], kwargs: dict[str, Value], node: p.Node
-    ) -> Value:
+    def _is_armed(self, networks: frozenset[str]) -> bool:
+        """True where the backward of a forward of some networks reduces."""
+        flags, silenced = self.machine.state.flags, self.machine.state.silenced
+        return all(flags.get(n, True) is not False and n not in silenced for n in networks)
+
+    def part_of(self, model: Object, value: Value, call: Call) -> Value:
         """What a model's own method returns carries the model's gradient."""
-        state = self.machine.state
-        given = flat([*args, *kwargs.values()])
+        state, given = self.machine.state, flat(call.given)
         batches = frozenset[Batch]().union(*(a.batches for a in given if isinstance(a, Unknown)))
         if not batches:
             return value
-        forwards = () if state.no_grad else self.silent_forward(model, node)
+        forwards = () if state.no_grad else self.silent_forward(model, call.node)
         return self.tinted(value, batches, None if state.no_grad else model.networks, forwards)
 
     def tinted(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from accumlint.reading import ir as p
 from accumlint.tracing import trace as t
@@ -51,7 +51,7 @@ class SyncContexts:
                 state.flags[network] = on
         machine.emit(t.SyncFlag(*machine.stamp(node, path), on, wrapper, after, networks))
 
-    def no_sync(self, model: Object, node: p.Node, wrapper: str = "") -> Context:
+    def no_sync(self, model: Object, wrapper: str = "") -> Context:
         machine = self.machine
         state = machine.state
         networks = sorted(model.networks)
@@ -104,14 +104,14 @@ class SyncContexts:
     def stack_method(self, base: Context, name: str, args: list[Value], node: p.Node) -> Value:
         """`ExitStack.enter_context`: what is entered is left with the stack."""
         if name == "enter_context" and args:
-            context = self.context(args[0], node)
+            context = self.context(args[0])
             value = context.enter(node) if context.enter is not None else None
-            if context.leave is not None:
-                base.args.append(Native("leave", _leaving(context, node)))
+            if (leave := context.leave) is not None:
+                base.args.append(Native("leave", lambda _, __: leave(node)))
             return value
         return None
 
-    def context(self, value: Value, node: p.Node) -> Context:
+    def context(self, value: Value) -> Context:
         if isinstance(value, Context):
             return value
         if isinstance(value, Object) and value.cls is not None:
@@ -121,9 +121,7 @@ class SyncContexts:
                 return Context(
                     "plain",
                     (lambda at: apply(enter, [], {}, at)) if enter else None,
-                    (lambda at: _nothing(apply(leave, [None, None, None], {}, at)))
-                    if leave
-                    else None,
+                    (lambda at: apply(leave, [None, None, None], {}, at)) if leave else None,
                 )
         wrappers = self.machine.state.wrappers
         if isinstance(value, Unknown) and wrappers and _is_no_sync(value.text):
@@ -136,16 +134,3 @@ def _is_no_sync(text: str) -> bool:
     """True for a call of something that reads like `no_sync`: `config.no_sync_func()`."""
     called, found, _ = text.rpartition("(")
     return bool(found) and "no_sync" in called.rpartition(".")[2]
-
-
-def _leaving(context: Context, node: p.Node) -> Callable[[list[Value], dict[str, Value]], Value]:
-    def leave(args: list[Value], kwargs: dict[str, Value]) -> Value:
-        if context.leave is not None:
-            context.leave(node)
-        return None
-
-    return leave
-
-
-def _nothing(_: Value) -> None:
-    return None

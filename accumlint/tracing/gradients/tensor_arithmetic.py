@@ -247,7 +247,7 @@ class Tensors:
                     reduction=reduction,
                     loss=True,
                     varies=x.atom.varies or f"`{by.text}`",
-                    divisor=loss_counts.divisor(x, value, by, node),
+                    divisor=loss_counts.divisor(x, by, node),
                     attributes={},
                 )
                 if reduction == "window" or x.atom.reduction != "mean"
@@ -326,8 +326,7 @@ class Tensors:
             return {">": more, ">=": not less, "<": less, "<=": not more}.get(op)
         if op in ("==", "!=") and not self.guards.ends_by_size():
             return None
-        self.machine.state.asked = True
-        reached = size >= self.machine.scenario.steps
+        reached = size >= self.machine.steps()
         return (
             reached if op in (">=", ">", "==") else not reached if op in ("<", "<=", "!=") else None
         )

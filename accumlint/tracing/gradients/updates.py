@@ -11,6 +11,7 @@ from accumlint.reading import frameworks, names
 from accumlint.reading import ir as p
 from accumlint.reading.program import Program
 from accumlint.tracing import trace as t
+from accumlint.tracing.calls.call import Answer, Call
 from accumlint.tracing.calls.numeric import word
 from accumlint.tracing.gradients.gating import Gating
 from accumlint.tracing.gradients.losses import Losses
@@ -45,16 +46,14 @@ class Updates:
         # The misplaced clears since the last step, by their nodes: whose step they belong behind, and what they do.
         self.postponed: dict[p.Node, tuple[Callable[[Object], bool], Callable[[], None]]] = {}
 
-    def optimizer_method(
-        self, base: Object, name: str, args: list[Value], kwargs: dict[str, Value], node: p.Node
-    ) -> tuple[bool, Value]:
-        match name:
+    def optimizer_method(self, base: Object, call: Call) -> Answer:
+        node = call.node
+        match call.path:
             case "step" | "step_and_update_lr" | "optimizer_step":
-                given = [*args, *kwargs.values()]
                 scaler = next(
-                    (a for a in given if isinstance(a, Object) and a.role == "scaler"), None
+                    (a for a in call.given if isinstance(a, Object) and a.role == "scaler"), None
                 )
-                closure = args[0] if args else kwargs.get("closure")
+                closure = call.argument(0, "closure")
                 if scaler is not None:
                     # The scaler that it is given steps what it holds.
                     closure = None
@@ -66,51 +65,47 @@ class Updates:
                 if self.gating.gate(base):
                     by = scaler if scaler is not None and self.is_on(scaler) else None
                     self.step(base, node, by, gated=self.gating.gated(base))
-                return True, None
-            case _ if names.is_clearing(name):
+                return None
+            case name if names.is_clearing(name):
                 if self.gating.gate(base):
                     self.clear(base, node)
-                return True, None
+                return None
             case "backward":
-                loss = args[0] if args else None
-                self.losses.backward(loss, "engine", node, kwargs, subject=base.text)
-                return True, None
+                self.losses.backward(call.first, "engine", node, call.kwargs, subject=base.text)
+                return None
             case "clip_master_grads" | "clip_grad_norm" | "clip_grad_norm_":
                 self.clip([base], "engine", node, base.text)
-                return True, Unknown("norm")
+                return Unknown("norm")
             case "multiply_grads" | "scale_grads":
                 self.rescaled(base, "…", False, node)
-                return True, None
-            case _ if name in _QUIET:
-                return True, Unknown(f"{base.text}.{name}()")
+                return None
+            case name if name in _QUIET:
+                return Unknown(f"{base.text}.{name}()")
             case _:
-                return False, None
+                return NotImplemented
 
-    def scaler_method(
-        self, base: Object, name: str, args: list[Value], kwargs: dict[str, Value], node: p.Node
-    ) -> tuple[bool, Value]:
-        machine = self.machine
-        state = machine.state
-        traced = self.objects.traced(base)
+    def scaler_method(self, base: Object, call: Call) -> Answer:
+        machine, node = self.machine, call.node
         # PyTorch names the parameter, and some pass it by its name.
-        args = args or [v for key, v in kwargs.items() if key in ("optimizer", "outputs")]
+        by_name = (v for key, v in call.kwargs.items() if key in ("optimizer", "outputs"))
+        args = call.args or list(by_name)
         given = node.positional(0) if isinstance(node, p.Call) else None
         if args and args[0] is None and given is not None:
             args = [self.resolver.used(given), *args[1:]]
         optimizer = next((o for a in args for o in _optimizers_in(a)), None)
-        match name:
+        match call.path:
             case "scale":
                 value = args[0] if args else None
                 if isinstance(value, list | tuple):
                     value = next((v for v in value if isinstance(v, Unknown)), None)
                 if not isinstance(value, Unknown):
-                    return True, value
+                    return value
                 found = scaled(value, Fraction(1), "", node)
                 found.scaler = base if self.is_on(base) else None
-                return True, found
+                return found
             case "unscale_":
                 self._unscale(base, optimizer, node, told=self.is_on(base))
-                return True, None
+                return None
             case "step":
                 target = optimizer
                 if target is None and args:
@@ -118,20 +113,21 @@ class Updates:
                     target = self.objects.symbol("optimizer", shown, node)
                 if target is not None and self.gating.gate(target):
                     self.step(target, node, base if self.is_on(base) else None, gated=False)
-                return True, None
+                return None
             case "update":
                 if self.is_on(base):
-                    machine.emit(t.Update(*machine.stamp(node, base.text), traced))
-                return True, None
+                    stamp = machine.stamp(node, base.text)
+                    machine.emit(t.Update(*stamp, self.objects.traced(base)))
+                return None
             case "get_scale":
-                scale = (base, len(state.events))
-                return True, Unknown(f"{base.text}.get_scale()", scale=scale)
+                scale = (base, len(machine.state.events))
+                return Unknown(f"{base.text}.get_scale()", scale=scale)
             case "is_enabled":
-                return True, _switch(base)
+                return _switch(base)
             case "state_dict" | "load_state_dict":
-                return True, Unknown(f"{base.text}.{name}()")
+                return Unknown(f"{base.text}.{call.path}()")
             case _:
-                return False, None
+                return NotImplemented
 
     def _unscale(
         self, scaler: Object, optimizer: Object | None, node: p.Node, *, told: bool
@@ -147,12 +143,10 @@ class Updates:
         """Whether a scaler scales on this path: one that a flag switches on does, unless the path decides otherwise."""
         return self.guards.suppose(_switch(scaler))
 
-    def native_scaler(
-        self, scaler: Object, args: list[Value], kwargs: dict[str, Value], node: p.Node
-    ) -> Value:
+    def native_scaler(self, scaler: Object, call: Call) -> Value:
         """timm's `loss_scaler(loss, optimizer, clip_grad=…, update_grad=…)`: backward, and at the boundary the rest."""
-        loss = args[0]
-        optimizer = args[1] if len(args) > 1 else kwargs.get("optimizer")
+        loss, optimizer = call.first, call.argument(1, "optimizer")
+        kwargs, node = call.kwargs, call.node
         if isinstance(loss, Unknown):
             loss = scaled(loss, Fraction(1), "", node)
             loss.scaler = scaler
@@ -171,9 +165,8 @@ class Updates:
         machine.emit(t.Update(*machine.stamp(node, scaler.text), traced))
         return Unknown("norm")
 
-    def scheduler_method(
-        self, base: Object, name: str, args: list[Value], kwargs: dict[str, Value], node: p.Node
-    ) -> tuple[bool, Value]:
+    def scheduler_method(self, base: Object, call: Call) -> Answer:
+        name = call.path
         if name in ("step", "step_update", "step_batch"):
             machine = self.machine
             gated = base.prepared or (
@@ -183,7 +176,7 @@ class Updates:
             if accelerator is not None and accelerator.free_schedulers:
                 gated = False
             if gated and accelerator is not None and not accelerator.sync:
-                return True, None
+                return None
             # A framework calls a function for every micro-batch.
             outside = not any(
                 isinstance(loop.node, p.Function)
@@ -193,15 +186,14 @@ class Updates:
                 )
                 for loop in machine.state.loops
             )
-            given = args[0] if args else None
-            measured = isinstance(given, Unknown) and given.tensor
+            measured = isinstance(call.first, Unknown) and call.first.tensor
             per_epoch = outside or (measured and base.role == "scheduler" and name == "step")
-            stamp, traced = machine.stamp(node, base.text), self.objects.traced(base)
-            machine.emit(t.Schedule(*stamp, traced, gated, per_epoch, bool(args or kwargs)))
-            return True, None
+            stamp, traced = machine.stamp(call.node, base.text), self.objects.traced(base)
+            machine.emit(t.Schedule(*stamp, traced, gated, per_epoch, bool(call.given)))
+            return None
         if name in ("state_dict", "load_state_dict", "get_last_lr", "get_lr", "print_lr"):
-            return True, Unknown(f"{base.text}.{name}()")
-        return False, None
+            return Unknown(f"{base.text}.{name}()")
+        return NotImplemented
 
     def step(self, optimizer: Object, node: p.Node, scaler: Object | None, gated: bool) -> None:
         machine = self.machine
@@ -345,7 +337,7 @@ class Updates:
         else:
             self.rescaled(receiver, word(value), False, node)
 
-    def parameter_method(self, base: Unknown, name: str, args: list[Value], node: p.Node) -> Value:
+    def parameter_method(self, base: Unknown, name: str, node: p.Node) -> Value:
         """In-place arithmetic on a gradient."""
         if name in ("zero_", "fill_"):
             self.clear_parameters(base, node)
