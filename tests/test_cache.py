@@ -15,8 +15,10 @@ import pytest
 from conftest import Run
 from helpers import LOOP, ROOT, cached, put_into_cache
 
+import accumlint
 from accumlint import config
 from accumlint.files.inputs.cache import TAG
+from accumlint.registry import packs
 
 HELPER = """\
 def backward(loss, steps):
@@ -213,6 +215,15 @@ def test_what_other_code_found_is_found_anew(
         put_into_cache(cache, {**cached(cache), about: "other"})
     unchecked(monkeypatch)
     assert run("check").code == 3
+
+
+def test_what_was_found_rests_on_the_code_of_the_whole_engine_and_its_rules(
+    run: Run, tree: Path
+) -> None:
+    run("check")
+    folders = {Path(folder) for cache in stored() for folder in cached(cache)["folders"]}
+    assert Path(accumlint.__file__).parent in folders
+    assert {*map(Path, packs.folders())} <= folders
 
 
 BROKEN = {

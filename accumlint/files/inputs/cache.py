@@ -26,6 +26,7 @@ from functools import cache
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+import accumlint
 from accumlint import config
 from accumlint.diagnostics.results.report import Checked
 from accumlint.diagnostics.results.serialization import plain, rich
@@ -397,7 +398,7 @@ def _loaded(file: str, key: bytes) -> dict[str, Any]:
 
 def _provenance() -> dict[str, Any]:
     """The code that finds what is found: the folders of accumlint and of the packs of rules, and what is in them."""
-    folders = [os.path.dirname(os.path.dirname(__file__)), *map(str, packs.folders())]
+    folders = [os.path.dirname(accumlint.__file__), *map(str, packs.folders())]
     return {"installed": _installed(), "folders": folders, "code": _stamp(tuple(folders))}
 
 
