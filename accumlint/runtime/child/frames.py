@@ -60,6 +60,7 @@ def user_location() -> Location:
 
 def user_frames() -> list[FrameType]:
     """The user's frames, the nearest first."""
+    # `inspect.currentframe` may give None, and begins a frame too near.
     frames = walk_stack(sys._getframe(1))  # pyright: ignore[reportPrivateUsage]
     return [frame for frame, _ in frames if _kind(frame.f_code.co_filename) == "user"]
 
