@@ -164,7 +164,7 @@ def test_vscode(page: Page, address: str, train: Path, tmp_path: Path) -> None:
     shot("hover")
 
     hover.locator("a:text-is('Show this window')").click()
-    inner = page.frame_locator("iframe.webview").frame_locator("iframe")
+    inner = page.frame_locator("iframe.webview").frame_locator("#active-frame")
     inner.locator("article svg").first.wait_for()
     assert inner.locator(".verdict").inner_text() == "ACC102"
     # It is as dark as the editor, though the system prefers light.
