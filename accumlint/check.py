@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from accumlint.common.big_trees import room_to_recurse, without_collector
 from accumlint.common.frozen import frozen
-from accumlint.common.memo import Memory, Overspent
+from accumlint.common.memo import SECONDS, Memory, Overspent
 from accumlint.common.problem import Kind, Misuse, Problem
 from accumlint.config import Settings, shown
 from accumlint.diagnostics import file_problems
@@ -299,7 +299,7 @@ class Shared:
             program = reading.read(source.text, source.path, self.project)
         except reading.UnreadableSource:
             return frozenset(), 0
-        exploration = tracing.explore(program, self.project)
+        exploration = tracing.explore(program, self.project, SECONDS)
         found: set[tuple[str, int, int]] = set()
         for finding in judge.judge(program, exploration, selection(settings).rules, {}):
             for node in (finding.node, *judge.twins(finding)):
@@ -332,7 +332,7 @@ def _check_program(text: Text, data: bytes, target: Target, shared: Shared) -> E
         program = reading.read(text.text, target.file, shared.project)
     except reading.UnreadableSource as problem:
         return _unreadable(target, problem.message, text.line(problem.line))
-    exploration = tracing.explore(program, shared.project)
+    exploration = tracing.explore(program, shared.project, SECONDS)
     suppressions = suppression.read(text.text)
     rules = selection(target.settings).rules
     # Whether an ignore is needed does not depend on which rules are selected this time.

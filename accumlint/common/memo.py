@@ -16,6 +16,9 @@ MOST = 640_000
 # Work by the file and what is done there, with what it costs.
 _Work: TypeAlias = "tuple[tuple[str, Hashable], int]"
 
+# The last resort for work on a file that is not counted, in seconds of the processor.
+SECONDS = 30.0
+
 
 class Overspent(BaseException):
     """A file needs more work in others than it may cause. No answer is kept that this cuts short.

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import time
 
+from accumlint.common.memo import SECONDS
+
 # Expressions that are executed while a file's loops are followed and its fixes are tried, and an event for a few: three
 # seconds, or four.
 STEPS = 240_000
@@ -27,8 +29,6 @@ STEPS_OF_CHARACTER = 2
 NODES_OF_STEP = 4
 NODES_OF_RUN = 32
 LOOKS_OF_STEP = 16
-# The last resort, for work that is not counted.
-SECONDS = 30.0
 
 SPENT = "too many steps in this file"
 CALLERS = "too many steps in the files that use it"

@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import TypeAlias
 
 from accumlint import reading
+from accumlint.common.memo import SECONDS
 from accumlint.files import prefilter
 from accumlint.reading import ir as p
 from accumlint.reading.modules import Module
@@ -32,13 +33,13 @@ _WORD = re.compile(r"\w+")
 _Handed: TypeAlias = Mapping[p.Call, frozenset[object]]
 
 
-def explore(program: Program, project: Project) -> Exploration:
+def explore(program: Program, project: Project, seconds: float = SECONDS) -> Exploration:
     """Traces the training loops of `program`, a file of `project`, as far as its budget goes.
 
     Traces from the files that use it take the place of its own where they go through the same backward calls: of those
     that its own runs left without a step, and of those in functions that are given what they train.
     """
-    budget = Budget()
+    budget = Budget(seconds=seconds)
     # What leads back to the file meets its own nodes, whichever files were read before.
     program.keep()
     found = alone.explore(program, project, budget)
