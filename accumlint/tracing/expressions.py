@@ -182,7 +182,7 @@ class Expressions:
         ):
             return None
         if (
-            (right.tensor and not (size and right.count))
+            (right.tensor and not (right.count and (size or inner.rounds)))
             or not (parts.state.last or inner.rounds)
             or names.is_behind(right.text)
             or (parts.guards.deciding is not None and not parts.guards.ends_windows())

@@ -346,7 +346,8 @@ class Iteration:
         if value.batches:
             newest = max(value.batches, key=lambda b: b.serial)
             return Stream(
-                lambda body: repeated(rounds, lambda: body(self.machine.fetched(value, newest)))
+                lambda body: repeated(rounds, lambda: body(self.machine.fetched(value, newest))),
+                rounds=rounds,
             )
         last = value.text.rpartition(".")[2]
         if last.startswith(("loss", "losses", "all_loss", "task", "objectives")):
