@@ -105,17 +105,19 @@ def samples() -> list[Sample]:
 def table(rows: Sequence[Sample]) -> Iterator[str]:
     """The lines of the Markdown table."""
     yield (
-        "| sample | files (repositories) | change gradients | all defects "
+        "| sample | files (repositories) | change gradients | in their projects | all defects "
         "| right / debatable / wrong | right files silent |"
     )
-    yield "| --- | --- | --- | --- | --- | --- |"
+    yield "| --- | --- | --- | --- | --- | --- | --- |"
     for row in rows:
         found, labelled = row.gradients
         findings = " / ".join(map(str, row.findings)) if row.findings else "-"
         silent = "{} of {}".format(*row.silent) if row.silent else "-"
+        whole = row.row.get("projects", {}).get("gradients")
+        projects = f"{whole[0]} of {whole[1]} ({whole[0] / whole[1]:.2f})" if whole else "-"
         yield (
             f"| {row.name} | {row.files} ({row.repositories}) | {found} of {labelled} ({row.recall:.2f}) | "
-            f"{row.all[0]} of {row.all[1]} | {findings} | {silent} |"
+            f"{projects} | {row.all[0]} of {row.all[1]} | {findings} | {silent} |"
         )
 
 
@@ -133,7 +135,7 @@ def recent(rows: Sequence[Sample]) -> Iterator[str]:
     # A repository may be in several samples, so their numbers are not added up.
     yield (
         f"| *all {len(rows)}* | {sum(row.files for row in rows)} | {found} of {labelled} ({found / labelled:.2f}) | "
-        f"{every} | {right} / {debatable} / {wrong} | {silent} |"
+        f"- | {every} | {right} / {debatable} / {wrong} | {silent} |"
     )
 
 
