@@ -90,7 +90,7 @@ class OptimizerStepMissing(Rule):
                         f"`{render(guard.test)}` never holds, so `{stepped_in(guard)}` is never reached",
                     )
             forgotten = cleared_only(run)
-            if forgotten is not None and not is_stepped_elsewhere(trace.program):
+            if forgotten is not None and not is_stepped_elsewhere(trace.program, forgotten):
                 yield self.at(
                     forgotten,
                     f"`{forgotten.subject}` is cleared and never stepped: accumulated gradients "
@@ -170,10 +170,20 @@ def windows_of(clear: Clear) -> frozenset[int]:
     return frozenset(c.microbatch for c in clear.wiped)
 
 
-def is_stepped_elsewhere(program: Program) -> bool:
-    """True when the file holds something that may step after all, or that only looks at gradients."""
-    told = (n for n in nodes(program) if isinstance(n, Attr) and TELLING.search(n.name))
-    return any(role_of(dotted(n.base).rpartition(".")[2]) != "scheduler" for n in told)
+def is_stepped_elsewhere(program: Program, forgotten: Clear) -> bool:
+    """True when the file holds something that may step after all, or that only looks at gradients.
+
+    A method of the optimizer itself may have another name (`optimizer.managed_step()`).
+    """
+    cleared = forgotten.subject.rpartition(".")[2]
+    for node in nodes(program):
+        if isinstance(node, Attr):
+            owner = dotted(node.base).rpartition(".")[2]
+            if TELLING.search(node.name) and role_of(owner) != "scheduler":
+                return True
+            if owner == cleared and "step" in node.name:
+                return True
+    return False
 
 
 def nodes(program: Program) -> Iterator[Node]:

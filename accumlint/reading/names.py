@@ -259,7 +259,7 @@ def is_updates_per_epoch(name: str) -> bool:
     return bool(_UPDATES.search(name.lower()))
 
 
-_AVERAGE = re.compile(r"(^|_)e[mw]a(_|$)|(^|_)averager$")
+_AVERAGE = re.compile(r"(^|_)e[mw]a(_|$)|(^|_)(weights?|model|param\w*)_averager$")
 AVERAGING_METHODS = frozenset({"update", "step", "update_parameters", "update_ema", "ema_update"})
 _AVERAGING = re.compile(r"^(_?update_?ema|_?ema_?update|update_ema\w*|ema_step|step_ema)$")
 

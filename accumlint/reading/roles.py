@@ -262,6 +262,9 @@ class _Inference:
             region = loop.region
             if not loop.items & reach or not region.backward or not region.step or region.loops:
                 continue
+            if any("optimizer" in self.noted.facts.get(item, ()) for item in loop.items):
+                # Each optimizer in turn, by its number.
+                continue
             if not reaching.isdisjoint(loop.around):
                 # Which of two loops brings the micro-batches is not known: names decide.
                 continue
