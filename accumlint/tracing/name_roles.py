@@ -12,7 +12,8 @@ from accumlint.tracing.machine import Machine
 
 _OF_OPTIMIZERS = names.CLEARS | {
     "step", "param_groups", "state_dict", "load_state_dict", "add_param_group", "defaults", "state", "optimizer",
-    "backward", "zero_grads", "sync_gradients", "step_and_update_lr", "append", "items", "values", "keys", "train", "eval",
+    "backward", "zero_grads", "sync_gradients", "step_and_update_lr", "append", "items", "values", "keys",
+    "train", "eval",
 }  # fmt: skip
 
 
