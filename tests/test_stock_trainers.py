@@ -15,6 +15,7 @@ from accumlint.reading.project import Project
 
 HEAD = "from transformers import {imported}, TrainingArguments\n"
 MODEL = "from transformers import AutoModelForCausalLM\nmodel = AutoModelForCausalLM.from_pretrained('m')\n"
+SEQ2SEQ = MODEL.replace("CausalLM", "Seq2SeqLM")
 LABELS = "labels[:prompt] = -100\n"
 ARGUMENTS = "args = TrainingArguments('out', gradient_accumulation_steps=8)\n"
 MADE = "trainer = {name}(model=model, args=args, train_dataset=rows)\ntrainer.train()\n"
@@ -96,6 +97,24 @@ SPOKEN: dict[str, tuple[str, Beside, str]] = {
         NEW,
         "`Own` says that its loss counts no window",
     ),
+    "a model that is told no count before release 5": (
+        script(model=SEQ2SEQ, made=MADE.replace("args=args", "args=args, tokenizer=tokenizer")),
+        {},
+        "`tokenizer=` needs transformers 4.57 or older, where models of `AutoModelForSeq2SeqLM` take no",
+    ),
+    "the same by a pin": (
+        script(model=SEQ2SEQ, made="given = dict(model=model, args=args)\ntrainer = {name}(**given)\n"),
+        {"pyproject.toml": '[project]\ndependencies = ["transformers>=4.50,<5"]\n'},
+        "the project pins transformers 4, where models of",
+    ),
+    "arguments that a later release refuses": (
+        script(
+            model=MODEL.replace("AutoModelForCausalLM", "BertForTokenClassification"),
+            between="more = TrainingArguments('out', evaluation_strategy='no')\n",
+        ),
+        {},
+        "`evaluation_strategy=` needs transformers 4.50 or older, where `BertForTokenClassification` takes no",
+    ),
     "DeepSpeed's pipeline": (
         PIPELINE.format(made="deepspeed.initialize"),
         {},
@@ -108,6 +127,27 @@ SILENT: dict[str, tuple[str, Beside]] = {
     "the model takes `**kwargs`": (
         script(model=OF_MODEL.format(base="PreTrainedModel", more=", **kwargs")),
         NEW,
+    ),
+    "a model that is told the count since release 5": (
+        script(
+            model=SEQ2SEQ, made=MADE.replace("args=args", "args=args, processing_class=tokenizer")
+        ),
+        {},
+    ),
+    "a model that was always told it": (
+        script(made=MADE.replace("args=args", "args=args, tokenizer=tokenizer")),
+        {},
+    ),
+    "an argument of the subclass": (
+        script(
+            "Own",
+            model=SEQ2SEQ,
+            between=DERIVED.format(
+                body="def __init__(self, tokenizer, **more): super().__init__(**more)"
+            ),
+            made=MADE.replace("args=args", "args=args, tokenizer=tokenizer"),
+        ),
+        {},
     ),
     "a loss function is given": (
         script(made=MADE.replace("args=args", "args=args, compute_loss_func=lost")),
@@ -156,6 +196,8 @@ def test_a_trainer_that_counts_or_has_nothing_to_count_is_not_told(
         ("requirements-dev.txt", "transformers[torch] == 4.33\n", (4, 33)),
         ("requirements.txt", "transformers>=4.30,<4.46\n", (4, 45)),
         ("requirements.txt", "transformers<4.46.1\n", (4, 46)),
+        ("requirements.txt", "transformers>=4.41,<5\n", (4, 9999)),
+        ("requirements.txt", "transformers<=4\n", None),
         ("requirements.txt", "transformers~=4.40.1\n", (4, 40)),
         ("requirements.txt", "transformers~=4.40\n", None),
         ("requirements.txt", "transformers>=4.40\n", None),

@@ -45,6 +45,8 @@ UNCALLED = "no loop of its file calls its step"
 EXCEPTIONS = {
     "acc101/bad_loss_of_the_base_trainer": "weights that it keeps from before are not known",
     "acc101/good_loss_of_the_base_trainer": "weights that it keeps from before are not known",
+    "acc101/bad_sequence_to_sequence_trainer": "there is no loop to run but the Trainer's",
+    "acc101/good_sequence_to_sequence_trainer": "there is no loop to run but the Trainer's",
     "acc408/bad_forward_fails_inside_a_window": SHORT,
     "acc408/good_training_step_out_of_memory": SHORT,
     "acc408/bad_batch_of_none_in_a_window": "no stub of a loader gives None",

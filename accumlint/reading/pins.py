@@ -23,8 +23,10 @@ _SPECIFIER = (
     r"(?:\[[^\]\n]{0,80}\]|\.git)?[ \t]{0,9}((?:=[ \t]{0,9}[\"']|[=<>~!@])[^\n#\"']{0,200})"
 )
 _BOUND = re.compile(
-    r"(===?|~=|<=|<|@[ \t]{0,9}v|(?<![<>!=~])=(?:[ \t]{0,9}[\"'])?)[ \t]{0,9}(\d{1,4})\.(\d{1,4})(?:\.(\d{1,4}))?"
+    r"(===?|~=|<=|<|@[ \t]{0,9}v|(?<![<>!=~])=(?:[ \t]{0,9}[\"'])?)[ \t]{0,9}(\d{1,4})(?:\.(\d{1,4}))?(?:\.(\d{1,4}))?"
 )
+# Above the second number of any release.
+_ANY = 9999
 _MOST_NAMES, _MOST_FILES = 2000, 20
 
 
@@ -38,6 +40,12 @@ def newest(library: str, path: str, project: Project) -> Version | None:
         ):
             return max(found)
     return None
+
+
+def as_text(version: Version) -> str:
+    """A version as it is written; its first number alone for any of its releases."""
+    major, minor = version
+    return str(major) if minor == _ANY else f"{major}.{minor}"
 
 
 def _upwards(folder: str, project: Project) -> Iterator[str]:
@@ -80,9 +88,12 @@ def _of_file(library: str, file: str) -> Iterator[Version]:
 def _upper(specifier: str) -> Iterator[Version]:
     """The newest version that a specifier allows, where it says so."""
     for sign, major, minor, patch in _BOUND.findall(specifier):
-        version = int(major), int(minor)
+        version = int(major), int(minor or 0)
         if sign == "<" and not int(patch or 0):
-            # What is below 4.46 is 4.45 at most.
-            yield version[0], version[1] - 1
+            # What is below 4.46 is 4.45 at most, and what is below 5 any 4.
+            yield (version[0], version[1] - 1) if version[1] else (version[0] - 1, _ANY)
+        elif not minor:
+            # `==4` is no release of a library that has had others since.
+            continue
         elif sign != "~=" or patch:
             yield version

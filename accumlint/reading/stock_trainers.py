@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from operator import itemgetter
 
 from accumlint.reading import ir as p
 from accumlint.reading.frameworks import TRAINER_SWITCHES
@@ -16,13 +18,32 @@ from accumlint.reading.hooks import (
     named,
     set_to,
 )
-from accumlint.reading.pins import newest
+from accumlint.reading.pins import Version, as_text, newest
 from accumlint.reading.program import Program
 from accumlint.reading.project import Project
 
 # Since this release the Trainer gives the number of targets in the window to a model whose `forward` takes `**kwargs`,
 # and divides by the accumulation steps for others only.
 _COUNTING_SINCE = (4, 46)
+# The first release in which the `forward` of a class takes them, where it is a later one (read from the source of
+# 4.46 to 5.0). Most classes of a kind stand for those that `AutoModelFor…` gives.
+_TAKING_SINCE = {
+    re.compile(
+        r"^(?!Esm|ModernBert|Tapas|XLNet|Mpt|Bloom|Lxmert|RoCBert|ViTMAE|VideoMAE|Parakeet)\w*"
+        r"For(MaskedLM|Seq2SeqLM|SpeechSeq2Seq|PreTraining|TokenClassification|CTC)$"
+    ): (5, 0),
+    re.compile(
+        r"^(U?M?T5|LongT5|SwitchTransformers|M?Bart|Pegasus\w*|BigBirdPegasus|LED|Marian|M2M100|Blenderbot\w*|Whisper"
+        r"|ProphetNet|FSMT|PLBart|Mvp|Speech2Text)(ForConditionalGeneration|MTModel)$"
+    ): (5, 0),
+    re.compile(
+        r"^(GPT2|GPTNeoX?|GPTJ|GPTBigCode|OPT|CodeGen|Falcon|Mpt|XGLM|BioGpt|Rwkv|StableLm|Roberta|XLMRoberta|OpenAIGPT)"
+        r"(ForCausalLM|LMHeadModel)$"
+    ): (4, 49),
+    re.compile("^(Mistral|Granite)ForCausalLM$"): (4, 48),
+}  # fmt: skip
+# The last release that takes an argument, in the call of a Trainer or of its TrainingArguments.
+_LAST_TAKING = {"tokenizer": (4, 57), "evaluation_strategy": (4, 50)}
 _HOOKS = [hook for hook in HOOKS if hook.division is Division.UNLESS_COUNTED]
 # How a model tells the Trainer, whatever its `forward` takes.
 _OF_MODELS = "accepts_loss_kwargs"
@@ -52,25 +73,66 @@ def dividing(program: Program, project: Project) -> Iterator[tuple[p.Call, str]]
         if switched:
             if switched == {False}:
                 yield call, f"`{classes[0].name}` says that its loss counts no window"
-        elif why := _why(call, program, project):
+        elif why := _why(call, classes, program, project):
             yield call, why
 
 
-def _why(call: p.Call, program: Program, project: Project) -> str:
+def _why(call: p.Call, trainers: tuple[p.Class, ...], program: Program, project: Project) -> str:
     """Why a trainer divides for its model, "" where it does not, or where that is not known."""
-    model = call.keyword("model") or (call.args[0].value if call.args else None)
+    model = _model(call, program)
+    names = {""}
     for value in program.assigned.get(p.render(model), ()) if model is not None else ():
         made = p.dotted(value.func) if isinstance(value, p.Call) else ""
-        classes, _ = _lineage(made.removesuffix(".from_pretrained"), program, project)
+        name = re.sub(r"\.from_(pretrained|config)$", "", made)
+        names.add(name.rpartition(".")[2])
+        classes, _ = _lineage(name, program, project)
         forward = next((c.methods["forward"] for c in classes if "forward" in c.methods), None)
         if set_to(_OF_MODELS, classes) is False:
             return f"`{classes[0].name}` sets `{_OF_MODELS}` to False"
         if forward is not None and not any(param.star == "**" for param in forward.params):
             return f"`{classes[0].name}.forward` takes no `**kwargs`"
-    pinned = newest("transformers", program.path, project)
-    if pinned is not None and pinned < _COUNTING_SINCE:
-        return f"the project pins transformers {pinned[0]}.{pinned[1]}"
-    return ""
+    limit, because = _newest(call, trainers, program, project)
+    since, name = max((_taking_since(name), name) for name in names)
+    if limit is None or limit >= since:
+        return ""
+    if limit < _COUNTING_SINCE:
+        return because
+    taking = f"models of `{name}` take" if name.startswith("Auto") else f"`{name}` takes"
+    return f"{because}, where {taking} no `**kwargs`"
+
+
+def _model(call: p.Call, program: Program) -> p.Expr | None:
+    """The model that a trainer is given, also in a table of its arguments (`Trainer(**given)`)."""
+    if (given := call.keyword("model")) is not None or not call.args:
+        return given
+    first = call.args[0]
+    if first.star != "**":
+        return first.value
+    tables = (t for t in program.assigned.get(p.render(first.value), ()) if isinstance(t, p.Call))
+    return next((m for t in tables if (m := t.keyword("model")) is not None), None)
+
+
+def _taking_since(name: str) -> Version:
+    """The first release of transformers whose Trainer gives a class of models the number of targets."""
+    found = (since for pattern, since in _TAKING_SINCE.items() if pattern.search(name))
+    return next(found, _COUNTING_SINCE)
+
+
+def _newest(
+    call: p.Call, trainers: tuple[p.Class, ...], program: Program, project: Project
+) -> tuple[Version | None, str]:
+    """The newest release of transformers that the project can use, None where that is not known, and what shows it."""
+    shown: list[tuple[Version, str]] = []
+    if (pinned := newest("transformers", program.path, project)) is not None:
+        shown.append((pinned, f"the project pins transformers {as_text(pinned)}"))
+    calls = [c for c in program.of(p.Call) if p.dotted(c.func).endswith("TrainingArguments")]
+    if not any("__init__" in trainer.methods for trainer in trainers):
+        calls.append(call)
+    for made in calls:
+        for name, last in _LAST_TAKING.items():
+            if made.keyword(name) is not None:
+                shown.append((last, f"`{name}=` needs transformers {as_text(last)} or older"))
+    return min(shown, default=(None, ""), key=itemgetter(0))
 
 
 def _lineage(
