@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from accumlint.reading.frameworks import CONTRACTS
 from accumlint.reading.program import Program
 from accumlint.tracing.trace import (
     ELEMENTS,
@@ -14,8 +15,7 @@ from accumlint.tracing.trace import (
 )
 
 _AVERAGING = {
-    "ddp": "DDP", "fsdp": "FSDP", "fsdp2": "FSDP", "fabric": "Fabric", "accelerate": "Accelerate",
-    "deepspeed": "DeepSpeed",
+    "ddp": "DDP", "fsdp": "FSDP", "fsdp2": "FSDP", **{row.framework: row.title for row in CONTRACTS.values()},
 }  # fmt: skip
 _OWN_AVERAGE = {
     "register_comm_hook", "set_gradient_divide_factor", "set_reduce_scatter_divide_factor",
