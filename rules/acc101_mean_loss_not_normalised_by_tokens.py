@@ -69,39 +69,31 @@ class MeanLossNotNormalisedByTokens(Rule):
 
     Good:
 
-    ```python
-    import torch.nn.functional as F
-
-    PAD = 0
-
-
-    def train(model, loader, optimizer, accumulation_steps):
-        batches = iter(loader)
-        for _ in range(len(loader) // accumulation_steps):
-            optimizer.zero_grad()
-            tokens = 0
-            for _ in range(accumulation_steps):
-                source, target = next(batches)
-                labels = target.masked_fill(target == PAD, -100).flatten()
-                logits = model(source).flatten(0, 1)
-                loss = F.cross_entropy(logits, labels, ignore_index=-100, reduction="sum")
-                tokens += (labels != -100).sum()
-                loss.backward()
-            for group in optimizer.param_groups:
-                for parameter in group["params"]:
-                    if parameter.grad is not None:
-                        parameter.grad /= tokens
-            optimizer.step()
+    ```diff
+             optimizer.zero_grad()
+    +        tokens = 0
+             for _ in range(accumulation_steps):
+    @@
+                 logits = model(source).flatten(0, 1)
+    -            loss = F.cross_entropy(logits, labels, ignore_index=-100)
+    -            (loss / accumulation_steps).backward()
+    +            loss = F.cross_entropy(logits, labels, ignore_index=-100, reduction="sum")
+    +            tokens += (labels != -100).sum()
+    +            loss.backward()
+    +        for group in optimizer.param_groups:
+    +            for parameter in group["params"]:
+    +                if parameter.grad is not None:
+    +                    parameter.grad /= tokens
+             optimizer.step()
     ```
 
     Counting before the window is as good: collect its micro-batches, count their targets, and divide each summed loss
     by that count. Clip after the division, and divide after `unscale_` with a GradScaler. On several ranks the count
     is that of all ranks, over the world size under DDP, which averages: `p.grad *= world_size / tokens`.
 
-    When it stays silent: on rows of one fixed length (packed blocks, images, classification), on losses that are
-    means over sequences or pairs rather than tokens, and on sums that are divided by a count of the whole window.
-    A mean that is never divided at all is ACC102, one that counts padding ACC108, one over the tokens of all ranks
-    ACC106.
+    When it stays silent: on rows of one fixed length (packed blocks, images, classification), on losses that are means
+    over sequences or pairs rather than tokens, and on sums that are divided by a count of the whole window. A mean that
+    is never divided at all is ACC102, one that counts padding ACC108, one over the tokens of all ranks ACC106.
 
     Where a framework's trainer divides (Lightning's automatic optimisation, the Trainer of transformers), the finding
     stands at the `return` of the loss and holds with more than one accumulation step. A `compute_loss` that takes
@@ -136,11 +128,8 @@ class MeanLossNotNormalisedByTokens(Rule):
 
     [hf]: https://github.com/huggingface/transformers/pull/34191
     [trl]: https://github.com/huggingface/trl/issues/2175
-    [accelerate]: https://huggingface.co/docs/accelerate/usage_guides/gradient_accumulation
     """
 
-    code = "ACC101"
-    name = "mean-loss-not-normalised-by-tokens"
     severity = Severity.ERROR
     observed = Observed.WEIGHTS
     symptom = Symptom.WEIGHTS

@@ -62,19 +62,11 @@ class LossNotDivided(Rule):
 
     Good:
 
-    ```python
-    import torch.nn.functional as F
-
-
-    def train(model, loader, optimizer, accumulation_steps):
-        batches = iter(loader)
-        for _ in range(len(loader) // accumulation_steps):
-            optimizer.zero_grad()
-            for _ in range(accumulation_steps):
-                images, labels = next(batches)
-                loss = F.cross_entropy(model(images), labels)
-                (loss / accumulation_steps).backward()
-            optimizer.step()
+    ```diff
+                 loss = F.cross_entropy(model(images), labels)
+    -            loss.backward()
+    +            (loss / accumulation_steps).backward()
+             optimizer.step()
     ```
 
     When it stays silent: when a framework divides (Accelerate's and DeepSpeed's `backward`, Lightning's automatic
@@ -104,13 +96,10 @@ class LossNotDivided(Rule):
     See: the gradient-accumulation section of [PyTorch's AMP examples][amp], which divides; [nanoGPT #168][nanogpt],
     which points out that Adam hides the factor and that the clipping threshold does not; [e2e_sae #70][e2e].
 
-    [amp]: https://docs.pytorch.org/docs/stable/notes/amp_examples.html#gradient-accumulation
     [nanogpt]: https://github.com/karpathy/nanoGPT/issues/168
     [e2e]: https://github.com/ApolloResearch/e2e_sae/pull/70
     """
 
-    code = "ACC102"
-    name = "loss-not-divided"
     severity = Severity.WARNING
     observed = Observed.UNDIVIDED
     symptom = Symptom.SCALE

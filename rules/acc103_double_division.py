@@ -67,20 +67,11 @@ class DoubleDivision(Rule):
 
     Good:
 
-    ```python
-    import torch.nn.functional as F
-    from accelerate import Accelerator
-
-
-    def train(model, loader, optimizer, accumulation_steps):
-        accelerator = Accelerator(gradient_accumulation_steps=accumulation_steps)
-        model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
-        for images, labels in loader:
-            with accelerator.accumulate(model):
-                loss = F.cross_entropy(model(images), labels)
-                accelerator.backward(loss)
-                optimizer.step()
-                optimizer.zero_grad()
+    ```diff
+                 loss = F.cross_entropy(model(images), labels)
+    -            accelerator.backward(loss / accumulation_steps)
+    +            accelerator.backward(loss)
+                 optimizer.step()
     ```
 
     When it stays silent: a division by hand beside a plain `Accelerator()` is right, since one step is its default and
@@ -97,16 +88,13 @@ class DoubleDivision(Rule):
     with Lightning; the parameters are 74 % of the distance trained away. The silent cases above are exact (5e-8).
 
     See: [accelerate #3533][double] and [#1773][example]; [DeepSpeed #7439][deepspeed], where its maintainers name
-    `scale_wrt_gas`; Accelerate's [guide to gradient accumulation][guide].
+    `scale_wrt_gas`; Accelerate's [guide to gradient accumulation][accelerate].
 
     [double]: https://github.com/huggingface/accelerate/issues/3533
     [example]: https://github.com/huggingface/accelerate/issues/1773
     [deepspeed]: https://github.com/deepspeedai/DeepSpeed/issues/7439
-    [guide]: https://huggingface.co/docs/accelerate/usage_guides/gradient_accumulation
     """
 
-    code = "ACC103"
-    name = "double-division"
     severity = Severity.WARNING
     observed = Observed.DIVIDED_TWICE
     symptom = Symptom.SCALE

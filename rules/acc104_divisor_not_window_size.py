@@ -44,19 +44,11 @@ class DivisorNotWindowSize(Rule):
 
     Good:
 
-    ```python
-    import torch.nn.functional as F
-
-
-    def train(model, loader, optimizer, accumulation_steps):
-        batches = iter(loader)
-        for _ in range(len(loader) // accumulation_steps):
-            optimizer.zero_grad()
-            for micro_step in range(accumulation_steps):
-                images, labels = next(batches)
-                loss = F.cross_entropy(model(images), labels)
-                (loss / accumulation_steps).backward()
-            optimizer.step()
+    ```diff
+                 loss = F.cross_entropy(model(images), labels)
+    -            (loss / (micro_step + 1)).backward()
+    +            (loss / accumulation_steps).backward()
+             optimizer.step()
     ```
 
     When it stays silent: on `/ len(group)` and on shares such as `len(chunk) / len(batch)`, whose sum over a window is
@@ -75,12 +67,9 @@ class DivisorNotWindowSize(Rule):
     See: the gradient-accumulation section of [PyTorch's AMP examples][amp], whose divisor is the window's own constant;
     [nanoGPT #605][running], which asks for the running index.
 
-    [amp]: https://docs.pytorch.org/docs/stable/notes/amp_examples.html#gradient-accumulation
     [running]: https://github.com/karpathy/nanoGPT/issues/605
     """
 
-    code = "ACC104"
-    name = "divisor-not-window-size"
     severity = Severity.WARNING
     observed = Observed.OTHER_DIVISOR
     fix = Applicability.UNSAFE

@@ -71,8 +71,6 @@ class SumLossNotNormalised(Rule):
     [loss]: https://docs.pytorch.org/docs/stable/generated/torch.nn.CrossEntropyLoss.html
     """
 
-    code = "ACC105"
-    name = "sum-loss-not-normalised"
     severity = Severity.WARNING
     observed = Observed.SUMMED
     symptom = Symptom.SCALE

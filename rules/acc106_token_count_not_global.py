@@ -46,29 +46,18 @@ class TokenCountNotGlobal(Rule):
 
     Good:
 
-    ```python
-    from contextlib import nullcontext
-
-    import torch.distributed as dist
-    import torch.nn.functional as F
-    from torch.nn.parallel import DistributedDataParallel
-
-
-    def train(model, loader, optimizer, accumulation_steps):
-        ddp = DistributedDataParallel(model)
-        batches = iter(loader)
-        for _ in range(len(loader) // accumulation_steps):
-            window = [next(batches) for _ in range(accumulation_steps)]
-            tokens = sum((labels != -100).sum() for _, labels in window)
-            dist.all_reduce(tokens)
-            optimizer.zero_grad()
-            for micro_step, (inputs, labels) in enumerate(window):
-                last = micro_step + 1 == accumulation_steps
-                with nullcontext() if last else ddp.no_sync():
-                    logits = ddp(inputs).flatten(0, 1)
-                    loss = F.cross_entropy(logits, labels.flatten(), reduction="sum")
-                    (loss * dist.get_world_size() / tokens).backward()
-            optimizer.step()
+    ```diff
+    +import torch.distributed as dist
+     import torch.nn.functional as F
+    @@
+             tokens = sum((labels != -100).sum() for _, labels in window)
+    +        dist.all_reduce(tokens)
+             optimizer.zero_grad()
+    @@
+                     loss = F.cross_entropy(logits, labels.flatten(), reduction="sum")
+    -                (loss / tokens).backward()
+    +                (loss * dist.get_world_size() / tokens).backward()
+             optimizer.step()
     ```
 
     The factor is there because DDP averages over the ranks (ACC107).
@@ -91,12 +80,9 @@ class TokenCountNotGlobal(Rule):
     See: Accelerate's guide to [samples of variable size][accelerate], which gathers the count;
     `average_tokens_across_devices` in [`TrainingArguments`][trainer].
 
-    [accelerate]: https://huggingface.co/docs/accelerate/usage_guides/gradient_accumulation
     [trainer]: https://huggingface.co/docs/transformers/main_classes/trainer
     """
 
-    code = "ACC106"
-    name = "token-count-not-global"
     severity = Severity.WARNING
     observed = Observed.COUNT_NOT_GLOBAL
     symptom = Symptom.WEIGHTS

@@ -70,36 +70,18 @@ class WrongWorldSizeFactor(Rule):
 
     Good:
 
-    ```python
-    from contextlib import nullcontext
-
-    import torch.distributed as dist
-    import torch.nn.functional as F
-    from torch.nn.parallel import DistributedDataParallel
-
-
-    def train(model, loader, optimizer, accumulation_steps):
-        ddp = DistributedDataParallel(model)
-        world_size = dist.get_world_size()
-        batches = iter(loader)
-        for _ in range(len(loader) // accumulation_steps):
-            optimizer.zero_grad()
-            for micro_step in range(accumulation_steps):
-                inputs, targets = next(batches)
-                last = micro_step + 1 == accumulation_steps
-                with nullcontext() if last else ddp.no_sync():
-                    loss = F.cross_entropy(ddp(inputs), targets)
-                    loss = loss / accumulation_steps
-                    loss.backward()
-            optimizer.step()
+    ```diff
+                     loss = F.cross_entropy(ddp(inputs), targets)
+    -                loss = loss / (accumulation_steps * world_size)
+    +                loss = loss / accumulation_steps
+                     loss.backward()
     ```
 
     When it stays silent: without a wrapper that is seen (gradients summed by hand need the division); when the loss
     also has factors that could not be followed, or the gradients are rescaled before the step by anything but the
-    number of ranks alone; on a sum that nothing
-    divides; when a communication hook or a divide factor replaces the average; on a factor W in a file that gathers
-    tensors over ranks, since a contrastive loss over gathered features needs it; and on a loss that was itself reduced
-    over ranks, which is ACC307.
+    number of ranks alone; on a sum that nothing divides; when a communication hook or a divide factor replaces the
+    average; on a factor W in a file that gathers tensors over ranks, since a contrastive loss over gathered features
+    needs it; and on a loss that was itself reduced over ranks, which is ACC307.
 
     A finding is `certain` under DDP and FSDP and `likely` under Accelerate and Fabric, which may run one process, and
     where a divided loss is not seen to be a mean.
@@ -112,13 +94,8 @@ class WrongWorldSizeFactor(Rule):
 
     See: [`DistributedDataParallel`][ddp], "gradients are averaged across processes"; Accelerate's guide to
     [samples of variable size][accelerate], which multiplies by the number of processes for this reason.
-
-    [ddp]: https://docs.pytorch.org/docs/stable/generated/torch.nn.parallel.DistributedDataParallel.html
-    [accelerate]: https://huggingface.co/docs/accelerate/usage_guides/gradient_accumulation
     """
 
-    code = "ACC107"
-    name = "wrong-world-size-factor"
     severity = Severity.WARNING
     observed = Observed.WORLD_FACTOR
     symptom = Symptom.SCALE

@@ -51,25 +51,20 @@ class PaddingCountedAsTokens(Rule):
 
     Good:
 
-    ```python
-    import torch.nn.functional as F
-    from torch.nn.utils.rnn import pad_sequence
-
-
-    def train(model, loader, optimizer, accumulation_steps):
-        batches = iter(loader)
-        for _ in range(len(loader) // accumulation_steps):
-            window = [next(batches) for _ in range(accumulation_steps)]
-            tokens = sum(len(target) for _, targets in window for target in targets)
-            optimizer.zero_grad()
-            for rows, targets in window:
-                labels = pad_sequence(targets, batch_first=True, padding_value=-100)
-                logits = model(pad_sequence(rows, batch_first=True)).flatten(0, 1)
-                loss = F.cross_entropy(
-                    logits, labels.flatten(), ignore_index=-100, reduction="sum"
-                )
-                (loss / tokens).backward()
-            optimizer.step()
+    ```diff
+         for _ in range(len(loader) // accumulation_steps):
+    +        window = [next(batches) for _ in range(accumulation_steps)]
+    +        tokens = sum(len(target) for _, targets in window for target in targets)
+             optimizer.zero_grad()
+    -        for _ in range(accumulation_steps):
+    -            rows, targets = next(batches)
+    +        for rows, targets in window:
+                 labels = pad_sequence(targets, batch_first=True, padding_value=-100)
+    @@
+                 )
+    -            (loss / labels.numel() / accumulation_steps).backward()
+    +            (loss / tokens).backward()
+             optimizer.step()
     ```
 
     When it stays silent: on a sum divided by the rows of a batch, which is a loss per sequence; on a constant, such as
@@ -93,8 +88,6 @@ class PaddingCountedAsTokens(Rule):
     [loss]: https://docs.pytorch.org/docs/stable/generated/torch.nn.CrossEntropyLoss.html
     """
 
-    code = "ACC108"
-    name = "padding-counted-as-tokens"
     severity = Severity.WARNING
     observed = Observed.PADDING_COUNTED
     symptom = Symptom.SCALE

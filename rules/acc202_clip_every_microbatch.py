@@ -54,21 +54,11 @@ class ClipEveryMicrobatch(Rule):
 
     Good:
 
-    ```python
-    import torch
-    import torch.nn.functional as F
-
-
-    def train(model, loader, optimizer, accumulation_steps, max_norm):
-        batches = iter(loader)
-        for _ in range(len(loader) // accumulation_steps):
-            optimizer.zero_grad()
-            for _ in range(accumulation_steps):
-                images, labels = next(batches)
-                loss = F.cross_entropy(model(images), labels)
-                (loss / accumulation_steps).backward()
-            torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm)
-            optimizer.step()
+    ```diff
+                 (loss / accumulation_steps).backward()
+    -            torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm)
+    +        torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm)
+             optimizer.step()
     ```
 
     Under Accelerate the clip belongs under `if accelerator.sync_gradients:`; the prepared optimizer waits for the
@@ -89,11 +79,8 @@ class ClipEveryMicrobatch(Rule):
 
     [accelerate]: https://github.com/huggingface/accelerate/issues/641
     [diffusers]: https://github.com/huggingface/diffusers/pull/721
-    [amp]: https://docs.pytorch.org/docs/stable/notes/amp_examples.html#gradient-accumulation
     """
 
-    code = "ACC202"
-    name = "clip-every-microbatch"
     severity = Severity.ERROR
     observed = Observed.CLIPPED_EARLY
     symptom = Symptom.CLIPPED

@@ -40,21 +40,12 @@ class ClipMisplaced(Rule):
 
     Good:
 
-    ```python
-    import torch
-    import torch.nn.functional as F
-
-
-    def train(model, loader, optimizer, accumulation_steps, max_norm):
-        batches = iter(loader)
-        for _ in range(len(loader) // accumulation_steps):
-            for _ in range(accumulation_steps):
-                images, labels = next(batches)
-                loss = F.cross_entropy(model(images), labels)
-                (loss / accumulation_steps).backward()
-            torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm)
-            optimizer.step()
-            optimizer.zero_grad()
+    ```diff
+                 (loss / accumulation_steps).backward()
+    +        torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm)
+             optimizer.step()
+    -        torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm)
+             optimizer.zero_grad()
     ```
 
     When it stays silent: when another clip stands between the last backward and the step; on a clip without a limit
@@ -68,15 +59,11 @@ class ClipMisplaced(Rule):
     where the threshold is a little below the norm (.3) and 6.0 times too long where it is far below (.05); the
     parameters end 10 % and 590 % of the distance trained away.
 
-    See: [PyTorch's AMP examples][amp], which clip between the last backward and the step;
-    [`clip_grad_norm_`][clip].
+    See: [PyTorch's AMP examples][amp], which clip between the last backward and the step; [`clip_grad_norm_`][clip].
 
     [amp]: https://docs.pytorch.org/docs/stable/notes/amp_examples.html#gradient-clipping
-    [clip]: https://docs.pytorch.org/docs/stable/generated/torch.nn.utils.clip_grad_norm_.html
     """
 
-    code = "ACC208"
-    name = "clip-misplaced"
     severity = Severity.WARNING
     observed = Observed.CLIPPED_LATE
     symptom = Symptom.CLIPPED

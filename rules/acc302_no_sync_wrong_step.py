@@ -48,50 +48,29 @@ class NoSyncWrongStep(Rule):
 
     Good:
 
-    ```python
-    from contextlib import nullcontext
-
-    import torch.nn.functional as F
-    from torch.nn.parallel import DistributedDataParallel
-
-
-    def train(model, loader, optimizer, accumulation_steps):
-        ddp = DistributedDataParallel(model)
-        batches = iter(loader)
-        for _ in range(len(loader) // accumulation_steps):
-            optimizer.zero_grad()
-            for micro_step in range(accumulation_steps):
-                inputs, targets = next(batches)
-                last = micro_step + 1 == accumulation_steps
-                with nullcontext() if last else ddp.no_sync():
-                    loss = F.cross_entropy(ddp(inputs), targets)
-                    (loss / accumulation_steps).backward()
-            optimizer.step()
+    ```diff
+                 last = micro_step + 1 == accumulation_steps
+    -            with ddp.no_sync() if last else nullcontext():
+    +            with nullcontext() if last else ddp.no_sync():
+                     loss = F.cross_entropy(ddp(inputs), targets)
     ```
 
-    When it stays silent: when the gradients are reduced by hand before the step, when a last
-    synchronised forward follows (even of a zero loss: it reduces all that was accumulated), under
-    frameworks that choose the micro-batch themselves, and, if nothing in the loop ever syncs, when
-    a call that could not be followed received the model or the optimizer, because it may reduce.
-    FSDP reads its flag after the backward and has a rule of its own (ACC309).
+    When it stays silent: when the gradients are reduced by hand before the step, when a last synchronised forward
+    follows (even of a zero loss: it reduces all that was accumulated), under frameworks that choose the micro-batch
+    themselves, and, if nothing in the loop ever syncs, when a call that could not be followed received the model or the
+    optimizer, because it may reduce. FSDP reads its flag after the backward and has a rule of its own (ACC309).
 
     When the fix is not offered: only the condition of a conditional expression is mended, by
     turning it round or by the boundary's own test. A window that lies wholly inside `no_sync` may
     be waiting for a reduction that was never written.
 
-    Measured (N = 4; 2 ranks, 4 ranks): relative error of the first applied gradient .23 and .28
-    with the whole window inside, .13 and .15 with the condition negated, .19 and .25 when only the
-    first micro-batch syncs, up to .34 and .39 on a forgotten partial window. The spread between
-    ranks is .11 to .25 of the distance trained; a right loop has 0.
+    Measured (N = 4; 2 ranks, 4 ranks): relative error of the first applied gradient .23 and .28 with the whole window
+    inside, .13 and .15 with the condition negated, .19 and .25 when only the first micro-batch syncs, up to .34 and .39
+    on a forgotten partial window. The spread between ranks is .11 to .25 of the distance trained; a right loop has 0.
 
-    See: [`DistributedDataParallel.no_sync`][ddp], whose warning says that the forward belongs
-    inside the context.
-
-    [ddp]: https://docs.pytorch.org/docs/stable/generated/torch.nn.parallel.DistributedDataParallel.html
+    See: [`DistributedDataParallel.no_sync`][ddp], whose warning says that the forward belongs inside the context.
     """
 
-    code = "ACC302"
-    name = "no-sync-wrong-step"
     severity = Severity.ERROR
     observed = Observed.UNSYNCED
     claim = Claim.RANKS

@@ -39,10 +39,9 @@ from ._syncing import under_no_sync
 class DdpWrapperBypassed(Rule):
     """The loss comes from a forward past the DDP wrapper, so its gradients are never reduced.
 
-    DDP arms its reducer in its own `forward`. A forward that goes past the wrapper trains as if
-    there were one process: every rank applies the gradient of its own N micro-batches. With 2 ranks
-    the applied gradient is off by 23 %, with 4 ranks by 28 %, nothing raises, and the checkpoint of
-    rank 0 is what one process alone has learned.
+    DDP arms its reducer in its own `forward`. A forward that goes past the wrapper trains as if there were one process:
+    every rank applies the gradient of its own N micro-batches. With 2 ranks the applied gradient is off by 23 %, with 4
+    ranks by 28 %, nothing raises, and the checkpoint of rank 0 is what one process alone has learned.
 
     Bad:
 
@@ -65,24 +64,21 @@ class DdpWrapperBypassed(Rule):
 
     Good:
 
-    ```python
-    from contextlib import nullcontext
-
-    import torch.nn.functional as F
-    from torch.nn.parallel import DistributedDataParallel
-
-
-    def train(model, loader, optimizer, accumulation_steps):
-        ddp = DistributedDataParallel(model)
-        batches = iter(loader)
-        for _ in range(len(loader) // accumulation_steps):
-            optimizer.zero_grad()
-            for micro_step in range(accumulation_steps):
-                inputs, targets = next(batches)
-                with nullcontext() if micro_step + 1 == accumulation_steps else ddp.no_sync():
-                    loss = F.cross_entropy(ddp(inputs), targets)
-                    (loss / accumulation_steps).backward()
-            optimizer.step()
+    ```diff
+    +from contextlib import nullcontext
+    +
+     import torch.nn.functional as F
+    @@
+             optimizer.zero_grad()
+    -        for _ in range(accumulation_steps):
+    +        for micro_step in range(accumulation_steps):
+                 inputs, targets = next(batches)
+    -            loss = F.cross_entropy(ddp.module(inputs), targets)
+    -            (loss / accumulation_steps).backward()
+    +            with nullcontext() if micro_step + 1 == accumulation_steps else ddp.no_sync():
+    +                loss = F.cross_entropy(ddp(inputs), targets)
+    +                (loss / accumulation_steps).backward()
+             optimizer.step()
     ```
 
     A Trainer of Hugging Face's hands the wrapped model to `compute_loss`; one that calls `self.model`
@@ -96,21 +92,14 @@ class DdpWrapperBypassed(Rule):
     last reduction covers what they left in `.grad`; when the gradients are reduced by hand before
     the step; under Accelerate, when the prepared model is called as well or given to a helper.
 
-    When the fix is not offered: where a method of the inner model is called, which the wrapper does
-    not have.
+    When the fix is not offered: where a method of the inner model is called, which the wrapper does not have.
 
-    Measured: no all-reduce call at all. Relative error .23 (2 ranks) and .28 (4 ranks), spread
-    between ranks .25 of the distance trained. With only the last micro-batch past the wrapper: .13,
-    spread .11.
+    Measured: no all-reduce call at all. Relative error .23 (2 ranks) and .28 (4 ranks), spread between ranks .25 of the
+    distance trained. With only the last micro-batch past the wrapper: .13, spread .11.
 
-    See: [`DistributedDataParallel`][ddp], where gradients are reduced only for forwards through the
-    wrapper.
-
-    [ddp]: https://docs.pytorch.org/docs/stable/generated/torch.nn.parallel.DistributedDataParallel.html
+    See: [`DistributedDataParallel`][ddp], where gradients are reduced only for forwards through the wrapper.
     """
 
-    code = "ACC305"
-    name = "ddp-wrapper-bypassed"
     severity = Severity.ERROR
     observed = Observed.BYPASSED
     claim = Claim.RANKS

@@ -102,12 +102,9 @@ class ModelNeverWrapped(Rule):
 
     See: [`DistributedDataParallel`][ddp] and its [tutorial][tutorial].
 
-    [ddp]: https://docs.pytorch.org/docs/stable/generated/torch.nn.parallel.DistributedDataParallel.html
     [tutorial]: https://docs.pytorch.org/tutorials/intermediate/ddp_tutorial.html
     """
 
-    code = "ACC306"
-    name = "model-never-wrapped"
     severity = Severity.ERROR
     observed = Observed.UNWRAPPED
     claim = Claim.RANKS

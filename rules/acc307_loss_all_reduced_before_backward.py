@@ -52,29 +52,16 @@ class LossAllReducedBeforeBackward(Rule):
 
     Good:
 
-    ```python
-    from contextlib import nullcontext
-
-    import torch.distributed as dist
-    import torch.nn.functional as F
-    from torch.nn.parallel import DistributedDataParallel
-
-
-    def train(model, loader, optimizer, accumulation_steps, log):
-        ddp = DistributedDataParallel(model)
-        batches = iter(loader)
-        for _ in range(len(loader) // accumulation_steps):
-            optimizer.zero_grad()
-            for micro_step in range(accumulation_steps):
-                inputs, targets = next(batches)
-                last = micro_step + 1 == accumulation_steps
-                with nullcontext() if last else ddp.no_sync():
-                    loss = F.cross_entropy(ddp(inputs), targets) / accumulation_steps
-                    loss.backward()
-                shown = loss.detach().clone()
-                dist.all_reduce(shown)
-                log(shown.item() / dist.get_world_size())
-            optimizer.step()
+    ```diff
+                     loss = F.cross_entropy(ddp(inputs), targets) / accumulation_steps
+    -                dist.all_reduce(loss)
+    -                loss = loss / dist.get_world_size()
+    -                log(loss.item() * accumulation_steps)
+                     loss.backward()
+    +            shown = loss.detach().clone()
+    +            dist.all_reduce(shown)
+    +            log(shown.item() / dist.get_world_size())
+             optimizer.step()
     ```
 
     When it stays silent: when a copy is reduced (`loss.detach().clone()`, `loss.clone()`) or the backward came before;
@@ -92,11 +79,8 @@ class LossAllReducedBeforeBackward(Rule):
     the loss stays each rank's own.
 
     [reduce]: https://docs.pytorch.org/docs/stable/distributed.html#torch.distributed.all_reduce
-    [ddp]: https://docs.pytorch.org/docs/stable/generated/torch.nn.parallel.DistributedDataParallel.html
     """
 
-    code = "ACC307"
-    name = "loss-all-reduced-before-backward"
     severity = Severity.ERROR
     observed = Observed.LOSS_REDUCED
     ranks = 2

@@ -42,23 +42,10 @@ class GradientAllReduceUnscaled(Rule):
 
     Good:
 
-    ```python
-    import torch.distributed as dist
-    import torch.nn.functional as F
-
-
-    def train(model, loader, optimizer, accumulation_steps):
-        batches = iter(loader)
-        for _ in range(len(loader) // accumulation_steps):
-            optimizer.zero_grad()
-            for _ in range(accumulation_steps):
-                images, labels = next(batches)
-                loss = F.cross_entropy(model(images), labels)
-                (loss / accumulation_steps).backward()
-            for parameter in model.parameters():
-                dist.all_reduce(parameter.grad)
-                parameter.grad /= dist.get_world_size()
-            optimizer.step()
+    ```diff
+                 dist.all_reduce(parameter.grad)
+    +            parameter.grad /= dist.get_world_size()
+             optimizer.step()
     ```
 
     When it stays silent: on `ReduceOp.AVG`; when the loss or the gradients are divided by the world size, before or
@@ -83,8 +70,6 @@ class GradientAllReduceUnscaled(Rule):
     [tutorial]: https://docs.pytorch.org/tutorials/intermediate/dist_tuto.html
     """
 
-    code = "ACC308"
-    name = "gradient-all-reduce-unscaled"
     severity = Severity.ERROR
     observed = Observed.GRADIENT_SUMMED
     ranks = 2

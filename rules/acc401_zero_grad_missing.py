@@ -63,44 +63,27 @@ class ZeroGradMissing(Rule):
 
     Good:
 
-    ```python
-    import torch.nn.functional as F
-
-
-    def train(model, loader, optimizer, accumulation_steps):
-        batches = iter(loader)
-        for _ in range(len(loader) // accumulation_steps):
-            for _ in range(accumulation_steps):
-                inputs, targets = next(batches)
-                loss = F.cross_entropy(model(inputs), targets) / accumulation_steps
-                loss.backward()
-            optimizer.step()
-            optimizer.zero_grad()
+    ```diff
+             optimizer.step()
+    +        optimizer.zero_grad()
     ```
 
-    When it stays silent: when a call that could not be followed received the optimizer, when
-    several optimizers step and it is not known which parameters are whose, and where the gradients
-    are cleared somewhere in the window (`model.zero_grad()`, `p.grad = None`, an engine that clears
-    in its own step), or outside of a function that takes one micro-batch and is called by others.
-    A loop that steps on every micro-batch and clears only at the end of the
+    When it stays silent: when a call that could not be followed received the optimizer, when several optimizers step
+    and it is not known which parameters are whose, and where the gradients are cleared somewhere in the window
+    (`model.zero_grad()`, `p.grad = None`, an engine that clears in its own step), or outside of a function that takes
+    one micro-batch and is called by others. A loop that steps on every micro-batch and clears only at the end of the
     window is another defect (ACC504).
 
     When the fix is not offered: where the optimizer has no plain name at the step; it is only shown where the file
     does not tell that the optimizer has a `zero_grad`.
 
-    Measured (N = 4, 6 windows): relative error 0 at the first update and 4.3 at the sixth; at the
-    end the parameters are off by 2.36 times the distance trained with SGD, by .16 with Adam.
-    Together with one overflow under a GradScaler it stops training for good: the inf stays in
-    `.grad`, and every later step is skipped.
+    Measured (N = 4, 6 windows): relative error 0 at the first update and 4.3 at the sixth; at the end the parameters
+    are off by 2.36 times the distance trained with SGD, by .16 with Adam. Together with one overflow under a GradScaler
+    it stops training for good: the inf stays in `.grad`, and every later step is skipped.
 
     See: [`Optimizer.zero_grad`][zero], [gradient accumulation in the AMP examples][amp].
-
-    [zero]: https://docs.pytorch.org/docs/stable/generated/torch.optim.Optimizer.zero_grad.html
-    [amp]: https://docs.pytorch.org/docs/stable/notes/amp_examples.html#gradient-accumulation
     """
 
-    code = "ACC401"
-    name = "zero-grad-missing"
     severity = Severity.ERROR
     observed = Observed.NEVER_CLEARED
     fix = Applicability.SAFE

@@ -55,42 +55,29 @@ class RunningTotalAttached(Rule):
 
     Good:
 
-    ```python
-    import torch.nn.functional as F
-
-
-    def train_epoch(model, loader, optimizer):
-        total_loss = 0.0
-        for inputs, targets in loader:
-            optimizer.zero_grad()
-            loss = F.cross_entropy(model(inputs), targets)
-            loss.backward()
-            optimizer.step()
-            total_loss += loss.detach()
-        return total_loss / len(loader)
+    ```diff
+             optimizer.step()
+    -        total_loss += loss
+    +        total_loss += loss.detach()
+         return total_loss / len(loader)
     ```
 
-    When it stays silent: when the total itself goes backward (one backward for the whole window is
-    right, though it saves no memory: ACC407), when it is set back or restarted in every window,
-    when it reads like something counted from predictions (an accuracy), and under `torch.no_grad()`.
-    Where what is added is not known to be a loss, or comes of a function that cannot be read, the
-    finding is only *possible*: it may be a number without a graph.
+    When it stays silent: when the total itself goes backward (one backward for the whole window is right, though it
+    saves no memory: ACC407), when it is set back or restarted in every window, when it reads like something counted
+    from predictions (an accuracy), and under `torch.no_grad()`. Where what is added is not known to be a loss, or comes
+    of a function that cannot be read, the finding is only *possible*: it may be a number without a graph.
 
-    When the fix is not offered: where the total is not written as a sum, as with a list that losses are appended
-    to.
+    When the fix is not offered: where the total is not written as a sum, as with a list that losses are appended to.
 
     Measured: 18.4 KiB and 14 graph nodes per micro-batch are kept, against 3.4 KiB with
     `.detach()`; 496 to 522 KiB with `retain_graph=True` or without a backward. The gradients agree
     exactly. `.detach()` is better than `.item()`, which waits for the device on every micro-batch.
 
-    See: [the PyTorch FAQ][faq] ("Don't accumulate history across your training loop"),
-    transformers#6999, ray#40940.
+    See: [the PyTorch FAQ][faq] ("Don't accumulate history across your training loop"), transformers#6999, ray#40940.
 
     [faq]: https://docs.pytorch.org/docs/stable/notes/faq.html
     """
 
-    code = "ACC405"
-    name = "running-total-attached"
     severity = Severity.INFO
     observed = Observed.TOTAL_ATTACHED
     claim = Claim.MEMORY

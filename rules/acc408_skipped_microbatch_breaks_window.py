@@ -88,8 +88,6 @@ class SkippedMicrobatchBreaksWindow(Rule):
     - ACC207, for the scaler that such a guard passes over
     """
 
-    code = "ACC408"
-    name = "skipped-microbatch-breaks-window"
     severity = Severity.WARNING
     symptom = Symptom.SKIPPED
     exceptional = True

@@ -72,43 +72,27 @@ class WindowOffByOne(Rule):
 
     Good:
 
-    ```python
-    from itertools import cycle
-
-    import torch.nn.functional as F
-
-
-    def train(model, loader, optimizer, accumulation_steps, max_steps):
-        batches = cycle(loader)
-        for step in range(max_steps):
-            inputs, targets = next(batches)
-            loss = F.cross_entropy(model(inputs), targets) / accumulation_steps
-            loss.backward()
-            if (step + 1) % accumulation_steps == 0:
-                optimizer.step()
-                optimizer.zero_grad()
+    ```diff
+             loss.backward()
+    -        if step % accumulation_steps == 0:
+    +        if (step + 1) % accumulation_steps == 0:
+                 optimizer.step()
     ```
 
-    When it stays silent: when the count fits its test (`enumerate(loader, 1)` with `i % N`, a
-    counter raised before the test, a wrapped counter whose 0 means last), when the first window is
-    divided by its own length, when it is stepped by another line than the rest (a warm-up), and
-    when it is short because the epoch is, and
-    when the loop changes the window's size as it goes on.
+    When it stays silent: when the count fits its test (`enumerate(loader, 1)` with `i % N`, a counter raised before the
+    test, a wrapped counter whose 0 means last), when the first window is divided by its own length, when it is stepped
+    by another line than the rest (a warm-up), and when it is short because the epoch is, and when the loop changes the
+    window's size as it goes on.
 
     When the fix is not offered: where the boundary is decided by something other than a counter modulo the accumulation
     steps. It is unsafe where the same remainder is asked for elsewhere, by an evaluation after the step, say.
 
-    Measured (N = 4): relative error of the first update .77 with one micro-batch, .275 with N - 1,
-    .305 with N + 1; after 6 windows the parameters are off by .135, .046 and .136 of the distance
-    trained.
+    Measured (N = 4): relative error of the first update .77 with one micro-batch, .275 with N - 1, .305 with N + 1;
+    after 6 windows the parameters are off by .135, .046 and .136 of the distance trained.
 
     See: [gradient accumulation in the AMP examples][amp], with `(i + 1) % iters_to_accumulate`.
-
-    [amp]: https://docs.pytorch.org/docs/stable/notes/amp_examples.html#gradient-accumulation
     """
 
-    code = "ACC503"
-    name = "window-off-by-one"
     severity = Severity.ERROR
     observed = Observed.OFF_BY_ONE
     symptom = Symptom.SIZES

@@ -46,40 +46,27 @@ class StepEveryMicrobatch(Rule):
 
     Good:
 
-    ```python
-    import torch.nn.functional as F
-
-
-    def train(model, loader, optimizer, accumulation_steps):
-        batches = iter(loader)
-        for _ in range(len(loader) // accumulation_steps):
-            for _ in range(accumulation_steps):
-                inputs, targets = next(batches)
-                loss = F.cross_entropy(model(inputs), targets) / accumulation_steps
-                loss.backward()
-            optimizer.step()
-            optimizer.zero_grad()
+    ```diff
+                 loss.backward()
+    -            optimizer.step()
+    -            optimizer.zero_grad()
+    +        optimizer.step()
+    +        optimizer.zero_grad()
     ```
 
     When it stays silent: when the loss is not divided, when the factor on it does not follow the
     accumulation steps (a loss weight of 1/4 is no window), and under Accelerate and DeepSpeed,
     whose step on every micro-batch is gated inside.
 
-    When the fix is not offered: where the step is no statement of the loop that could move behind
-    it.
+    When the fix is not offered: where the step is no statement of the loop that could move behind it.
 
-    Measured (N = 4): 24 updates instead of 6. Cleared at the window's end only, the parameters are
-    off by 1.44 times the distance trained. Cleared with every step, SGD ends within .03 of the
-    right place, since N short steps are nearly one long one: the number of updates shows it, the loss
-    curve does not.
+    Measured (N = 4): 24 updates instead of 6. Cleared at the window's end only, the parameters are off by 1.44 times
+    the distance trained. Cleared with every step, SGD ends within .03 of the right place, since N short steps are
+    nearly one long one: the number of updates shows it, the loss curve does not.
 
     See: [gradient accumulation in the AMP examples][amp].
-
-    [amp]: https://docs.pytorch.org/docs/stable/notes/amp_examples.html#gradient-accumulation
     """
 
-    code = "ACC504"
-    name = "step-every-microbatch"
     severity = Severity.ERROR
     observed = Observed.STEPPED_EACH_TIME
     symptom = Symptom.STEPS

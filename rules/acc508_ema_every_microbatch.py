@@ -32,10 +32,9 @@ _COUNTED = re.compile(r"every|freq|interval|accum|micro|steps_per")
 class EmaEveryMicrobatch(Rule):
     """The average of the weights is updated on every micro-batch, while the weights move once per window.
 
-    An exponential average is written for one update per step of the optimizer. Called N times
-    between two steps, it takes the same weights in N times: its decay is d^N instead of d. An
-    average with d = .999 then looks back over 250 steps instead of 1000 when N is 4, and a warm-up
-    of the decay that counts calls is over after 1/N of its time.
+    An exponential average is written for one update per step of the optimizer. Called N times between two steps, it
+    takes the same weights in N times: its decay is d^N instead of d. An average with d = .999 then looks back over 250
+    steps instead of 1000 when N is 4, and a warm-up of the decay that counts calls is over after 1/N of its time.
 
     Bad:
 
@@ -57,28 +56,18 @@ class EmaEveryMicrobatch(Rule):
 
     Good:
 
-    ```python
-    import torch.nn.functional as F
-
-
-    def train(model, ema, loader, optimizer, accumulation_steps):
-        batches = iter(loader)
-        for _ in range(len(loader) // accumulation_steps):
-            optimizer.zero_grad()
-            for _ in range(accumulation_steps):
-                inputs, targets = next(batches)
-                loss = F.cross_entropy(model(inputs), targets) / accumulation_steps
-                loss.backward()
-            optimizer.step()
-            ema.update(model)
+    ```diff
+                 loss.backward()
+    -            ema.update(model)
+             optimizer.step()
+    +        ema.update(model)
     ```
 
     When it stays silent: when the average is given how often to act (`update_every=`, a decay made
     of the accumulation steps), when its own code counts its calls, and outside windows of several
     micro-batches. An average that is known by its name only makes the finding likely.
 
-    When the fix is not offered: without `--unsafe-fixes`, since the decay was perhaps tuned with
-    the defect.
+    When the fix is not offered: without `--unsafe-fixes`, since the decay was perhaps tuned with the defect.
 
     Measured (N = 4, d = .9): at the end the average is off by .33 of the distance trained. The
     weights themselves are not touched.
@@ -89,8 +78,6 @@ class EmaEveryMicrobatch(Rule):
     [timm]: https://github.com/huggingface/pytorch-image-models/blob/main/timm/utils/model_ema.py
     """
 
-    code = "ACC508"
-    name = "ema-every-microbatch"
     severity = Severity.WARNING
     observed = Observed.AVERAGED_EACH_TIME
     claim = Claim.SCHEDULE

@@ -41,20 +41,11 @@ class AccelerateBackwardBypassed(Rule):
 
     Good:
 
-    ```python
-    import torch.nn.functional as F
-    from accelerate import Accelerator
-
-
-    def train(model, loader, optimizer, accumulation_steps):
-        accelerator = Accelerator(gradient_accumulation_steps=accumulation_steps)
-        model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
-        for images, labels in loader:
-            with accelerator.accumulate(model):
-                loss = F.cross_entropy(model(images), labels)
-                accelerator.backward(loss)
-                optimizer.step()
-                optimizer.zero_grad()
+    ```diff
+                 loss = F.cross_entropy(model(images), labels)
+    -            loss.backward()
+    +            accelerator.backward(loss)
+                 optimizer.step()
     ```
 
     When it stays silent: on a backward outside `accumulate`, on windows of one micro-batch, and when the loss is
@@ -64,17 +55,14 @@ class AccelerateBackwardBypassed(Rule):
 
     Measured (N = 4): relative error 3.0, cosine 1, length 4; the parameters are 270 % of the distance trained away.
 
-    See: [`Accelerator.backward`][backward] and the [guide to gradient accumulation][guide]. The example in the
+    See: [`Accelerator.backward`][backward] and the [guide to gradient accumulation][accelerate]. The example in the
     docstring of `Accelerator.accumulate` (1.15) calls `loss.backward()` and has this defect;
     [med-seg-diff-pytorch #6][slip] is one slip among many.
 
     [backward]: https://huggingface.co/docs/accelerate/package_reference/accelerator#accelerate.Accelerator.backward
-    [guide]: https://huggingface.co/docs/accelerate/usage_guides/gradient_accumulation
     [slip]: https://github.com/lucidrains/med-seg-diff-pytorch/pull/6
     """
 
-    code = "ACC602"
-    name = "accelerate-backward-bypassed"
     severity = Severity.ERROR
     observed = Observed.PAST_ACCELERATE
     symptom = Symptom.SCALE

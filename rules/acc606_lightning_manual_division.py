@@ -55,16 +55,10 @@ class LightningManualDivision(Rule):
 
     Good:
 
-    ```python
-    import lightning as L
-    import torch.nn.functional as F
-
-
-    class Classifier(L.LightningModule):
-        def training_step(self, batch, batch_idx):
-            images, labels = batch
-            loss = F.cross_entropy(self(images), labels)
-            return loss
+    ```diff
+             loss = F.cross_entropy(self(images), labels)
+    -        return loss / self.trainer.accumulate_grad_batches
+    +        return loss
     ```
 
     When it stays silent: when only a logged copy is divided, when the divisor does not read like
@@ -73,10 +67,9 @@ class LightningManualDivision(Rule):
     When the fix is not offered: without `--unsafe-fixes`. The learning rate may have been tuned with
     the gradient as it is.
 
-    Measured (Lightning 2.6, N = 4): with a division in the module the gradient has length .25, with
-    manual optimisation and none length 4. Automatic optimisation without a division of one's own is
-    exact on equal batches. `accumulate_grad_batches` above 1 together with manual optimisation
-    raises `MisconfigurationException`.
+    Measured (Lightning 2.6, N = 4): with a division in the module the gradient has length .25, with manual optimisation
+    and none length 4. Automatic optimisation without a division of one's own is exact on equal batches.
+    `accumulate_grad_batches` above 1 together with manual optimisation raises `MisconfigurationException`.
 
     See: [manual optimisation][manual]; `from_training_step_output` in
     `lightning/pytorch/loops/optimization/automatic.py`.
@@ -84,8 +77,6 @@ class LightningManualDivision(Rule):
     [manual]: https://lightning.ai/docs/pytorch/stable/model/manual_optimization.html
     """
 
-    code = "ACC606"
-    name = "lightning-manual-division"
     severity = Severity.WARNING
     observed = Observed.LIGHTNING_DIVIDED
     fix = Applicability.UNSAFE

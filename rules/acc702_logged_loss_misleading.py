@@ -15,11 +15,10 @@ from ._windows import length
 class LoggedLossMisleading(Rule):
     """The loss that is printed or logged was divided for the window, or summed over the ranks and not divided.
 
-    `loss = loss / N` makes the micro-batch's share of the window's mean. Shown as it is, it is N
-    times too small, of one micro-batch of N, and changes with N, so that two runs with the same
-    large batch seem to differ. So is the average of such shares over an epoch. A loss that was
-    summed over the ranks is as many times too large as there are ranks. The training is right;
-    comparisons and stopping rules that read the number are not.
+    `loss = loss / N` makes the micro-batch's share of the window's mean. Shown as it is, it is N times too small, of
+    one micro-batch of N, and changes with N, so that two runs with the same large batch seem to differ. So is the
+    average of such shares over an epoch. A loss that was summed over the ranks is as many times too large as there are
+    ranks. The training is right; comparisons and stopping rules that read the number are not.
 
     Bad:
 
@@ -41,22 +40,16 @@ class LoggedLossMisleading(Rule):
 
     Good:
 
-    ```python
-    import torch.nn.functional as F
-
-
-    def train(model, loader, optimizer, accumulation_steps):
-        batches = iter(loader)
-        for update in range(len(loader) // accumulation_steps):
-            optimizer.zero_grad()
-            window_loss = 0.0
-            for _ in range(accumulation_steps):
-                inputs, targets = next(batches)
-                loss = F.cross_entropy(model(inputs), targets) / accumulation_steps
-                loss.backward()
-                window_loss += loss.detach()
-            optimizer.step()
-            print(f"{update}: {window_loss.item():.3f}")
+    ```diff
+             optimizer.zero_grad()
+    +        window_loss = 0.0
+             for _ in range(accumulation_steps):
+    @@
+                 loss.backward()
+    +            window_loss += loss.detach()
+             optimizer.step()
+    -        print(f"{update}: {loss.item():.3f}")
+    +        print(f"{update}: {window_loss.item():.3f}")
     ```
 
     When it stays silent: when the shares of a window are added up, when the number is multiplied by
@@ -69,12 +62,8 @@ class LoggedLossMisleading(Rule):
     Hugging Face Trainer's `train_loss` of rank 0 is that rank's own share in the same way.
 
     See: [gradient accumulation in the AMP examples][amp].
-
-    [amp]: https://docs.pytorch.org/docs/stable/notes/amp_examples.html#gradient-accumulation
     """
 
-    code = "ACC702"
-    name = "logged-loss-misleading"
     severity = Severity.INFO
     claim = Claim.LOG
     unmeasured = "no run tells what a figure that is shown is meant to be"

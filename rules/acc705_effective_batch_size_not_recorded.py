@@ -89,25 +89,17 @@ class EffectiveBatchSizeNotRecorded(Rule):
 
     Good:
 
-    ```python
-    import torch
-    import torch.nn.functional as F
-    from torch.utils.data import DataLoader
-
-
-    def train(model, dataset, args):
-        loader = DataLoader(dataset, batch_size=args.batch_size, drop_last=True)
-        optimizer = torch.optim.AdamW(model.parameters(), lr=args.lr)
-        batch_of_update = args.batch_size * args.accumulation_steps
-        print(f"learning rate {args.lr} for {batch_of_update} rows per update")
-        batches = iter(loader)
-        for _ in range(len(loader) // args.accumulation_steps):
-            optimizer.zero_grad()
-            for _ in range(args.accumulation_steps):
-                images, labels = next(batches)
-                loss = F.cross_entropy(model(images), labels)
-                (loss / args.accumulation_steps).backward()
-            optimizer.step()
+    ```diff
+         optimizer = torch.optim.AdamW(model.parameters(), lr=args.lr)
+    +    batch_of_update = args.batch_size * args.accumulation_steps
+    +    print(f"learning rate {args.lr} for {batch_of_update} rows per update")
+         batches = iter(loader)
+    -    for update in range(len(loader) // args.accumulation_steps):
+    +    for _ in range(len(loader) // args.accumulation_steps):
+             optimizer.zero_grad()
+    @@
+             optimizer.step()
+    -        print(f"update {update}: learning rate {args.lr}")
     ```
 
     When it stays silent: when the settings are logged or saved as a whole, when batch size and steps are printed side
@@ -119,8 +111,6 @@ class EffectiveBatchSizeNotRecorded(Rule):
     [goyal]: https://arxiv.org/abs/1706.02677
     """
 
-    code = "ACC705"
-    name = "effective-batch-size-not-recorded"
     severity = Severity.INFO
     claim = Claim.LOG
     unmeasured = "no run tells what is not shown"

@@ -113,8 +113,6 @@ class AccumulationNotEquivalent(Rule):
     [norm]: https://docs.pytorch.org/docs/stable/generated/torch.nn.GroupNorm.html
     """
 
-    code = "ACC706"
-    name = "accumulation-not-equivalent"
     severity = Severity.INFO
     unmeasured = "the large batch would have to be run as one"
     opt_in = True
