@@ -29,9 +29,7 @@ from accumlint.rule import (
 )
 from accumlint.tracing.trace import MARKED, OF_A_MODEL, PICKED, Contribution, Trace, Window
 
-from ._ranks import averaged_by
 from ._token_sums import token_sums
-from ._weights import applied, divisions, is_mean_of_picked, steady_windows
 
 # Evidence that labels are those of positions.
 _OF_LABELS = ("left out", "padded labels", "random mask", "tuning data")
@@ -177,7 +175,7 @@ class MeanLossNotNormalisedByTokens(Rule):
                 severity=Severity.WARNING if by_weight else Severity.ERROR,
                 window=window,
                 related=[Related(e.part, e.row.says) for e in evidence],
-                applied=applied(window),
+                applied=window.applied,
                 expected=by_counts(window),
                 fixes=token_sums(trace, window),
             )
@@ -188,11 +186,11 @@ def weighted_the_same(trace: Trace) -> Iterator[Window]:
 
     What is divided twice (ACC103) weighs every micro-batch the same as well.
     """
-    for window in steady_windows(trace):
-        if divisions(trace, window) in (1, 2):
+    for window in trace.steady_windows():
+        if trace.divisions(window) in (1, 2):
             yield window
-    for window in steady_windows(trace, rescaled=True):
-        if divisions(trace, window) == 0:
+    for window in trace.steady_windows(rescaled=True):
+        if trace.divisions(window) == 0:
             yield window
 
 
@@ -274,8 +272,8 @@ def is_uneven(c: Contribution) -> bool:
     """
     divisor = c.divisor
     another = divisor is not None and (
-        (divisor.kind in ("elements", "rows") and not is_mean_of_picked(c))
-        or (bool(divisor.over) and averaged_by(c))
+        (divisor.kind in ("elements", "rows") and not c.is_mean_of_picked)
+        or (bool(divisor.over) and c.averaged_by)
     )
     return c.reduction == "mean" and bool(c.varies) and not another
 

@@ -36,7 +36,6 @@ from accumlint.rule import (
 from accumlint.tracing.trace import Backward, Rescale, Trace, Window
 
 from ._dividing import undivided
-from ._weights import applied, divisions, expected, steady_windows
 
 
 class DoubleDivision(Rule):
@@ -101,20 +100,20 @@ class DoubleDivision(Rule):
     fix = Applicability.UNSAFE
 
     def check(self, trace: Trace) -> Iterator[Finding]:
-        for window in steady_windows(trace):
-            if divisions(trace, window) == 2:
+        for window in trace.steady_windows():
+            if trace.divisions(window) == 2:
                 backward = window.contributions[0].backward
                 yield self.at(
                     backward,
                     self._message(backward) + _where(trace, backward),
                     confidence=sure(trace, backward),
                     window=window,
-                    applied=applied(window),
-                    expected=expected(window),
+                    applied=window.applied,
+                    expected=window.expected,
                     fixes=divide_once(trace.program, window),
                 )
-        for window in steady_windows(trace, rescaled=True):
-            if divisions(trace, window) == 1:
+        for window in trace.steady_windows(rescaled=True):
+            if trace.divisions(window) == 1:
                 backward = window.contributions[0].backward
                 rescale = next(r for r in window.of(Rescale) if not r.reduced)
                 yield self.at(
@@ -122,7 +121,7 @@ class DoubleDivision(Rule):
                     f"`{backward.loss}` is divided by the accumulation steps, and so are the gradients",
                     window=window,
                     related=[Related(rescale.node, "the gradients are divided here")],
-                    expected=expected(window),
+                    expected=window.expected,
                 )
 
     def check_program(self, program: Program) -> Iterator[Finding]:

@@ -13,7 +13,6 @@ from accumlint.rule import Applicability, Confidence, Finding, Fix, Observed, Ru
 from accumlint.tracing.trace import Backward, Trace, Window
 
 from ._dividing import divisions_of, window_sizes
-from ._weights import applied, expected, foreign_divisor, steady_windows, weights
 
 
 class DivisorNotWindowSize(Rule):
@@ -75,15 +74,15 @@ class DivisorNotWindowSize(Rule):
     fix = Applicability.UNSAFE
 
     def check(self, trace: Trace) -> Iterator[Finding]:
-        for window in steady_windows(trace):
-            divisor = foreign_divisor(trace, window)
-            if counts_up(weights(window)):
+        for window in trace.steady_windows():
+            divisor = trace.foreign_divisor(window)
+            if counts_up(window.factors):
                 yield self._finding(
                     trace.program,
                     window,
                     "a running index, so each micro-batch weighs less than the last",
                 )
-            elif divides_the_last(weights(window)):
+            elif divides_the_last(window.factors):
                 last = window.contributions[-1].backward
                 length = len(window.microbatches)
                 yield self._finding(
@@ -116,8 +115,8 @@ class DivisorNotWindowSize(Rule):
             confidence=confidence,
             window=window,
             fixes=divide_by_size(program, window),
-            applied=applied(window),
-            expected=expected(window),
+            applied=window.applied,
+            expected=window.expected,
         )
 
 

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from accumlint.reading.frameworks import AVERAGE_SETTINGS
 from accumlint.rule import Confidence, Finding, Observed, Rule, Severity, Symptom
 from accumlint.tracing.trace import Contribution, Trace, Window
-
-from ._ranks import averaged_by, averages_its_own_way, has_other_factors, is_sure
-from ._weights import divisions, steady_windows
 
 
 class TokenCountNotGlobal(Rule):
@@ -89,18 +87,18 @@ class TokenCountNotGlobal(Rule):
     ranks = 2
 
     def check(self, trace: Trace) -> Iterator[Finding]:
-        if averages_its_own_way(trace.program) or trace.main.hides("loss", "optimizer"):
+        if trace.program.words & AVERAGE_SETTINGS or trace.main.hides("loss", "optimizer"):
             return
-        for window in steady_windows(trace):
+        for window in trace.steady_windows():
             for c in window.contributions:
-                if not averaged_by(c) or c.over or has_other_factors(c):
+                if not c.averaged_by or c.over or c.has_other_factors:
                     continue
                 told = fault(trace, window, c)
                 if told:
                     yield self.at(
                         c.backward,
                         told,
-                        confidence=Confidence.CERTAIN if is_sure(c) else Confidence.LIKELY,
+                        confidence=Confidence.CERTAIN if c.is_wrapped else Confidence.LIKELY,
                         window=window,
                     )
 
@@ -110,13 +108,13 @@ def fault(trace: Trace, window: Window, c: Contribution) -> str:
     divisor = c.divisor
     if divisor is None or divisor.kind != "some":
         return ""
-    several = "" if is_sure(c) else " (if there are several)"
+    several = "" if c.is_wrapped else " (if there are several)"
     if c.reduction == "window" and not divisor.over:
         return (
             f"`{c.backward.loss}` is a sum divided by `{divisor.text}` of this rank's window, while "
-            f"{averaged_by(c)} weighs every rank the same{several}"
+            f"{c.averaged_by} weighs every rank the same{several}"
         )
-    if c.reduction == "mean" and divisor.over == "sum" and divisions(trace, window) == 1:
+    if c.reduction == "mean" and divisor.over == "sum" and trace.divisions(window) == 1:
         return (
             f"`{c.backward.loss}` is a sum divided by `{divisor.text}` of one micro-batch on all ranks, "
             f"and the window weighs every micro-batch the same{several}"

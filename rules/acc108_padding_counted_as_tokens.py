@@ -9,9 +9,6 @@ from accumlint.reading.targets import leaves_labels_out
 from accumlint.rule import Confidence, Finding, Observed, Rule, Severity, Symptom
 from accumlint.tracing.trace import Divisor, Trace
 
-from ._weights import is_mean_of_picked
-from ._windows import typical_windows
-
 # A mask of this name leaves tokens out; any other one may be a weight that the loss is meant to have.
 _OF_TOKENS = re.compile(
     r"pad|atten|attn|loss_mask|label|token|valid|response|completion|target_mask|seq", re.IGNORECASE
@@ -93,10 +90,10 @@ class PaddingCountedAsTokens(Rule):
     symptom = Symptom.SCALE
 
     def check(self, trace: Trace) -> Iterator[Finding]:
-        for window in typical_windows(trace):
+        for window in trace.typical_windows():
             for c in window.contributions:
                 divisor = c.divisor
-                if divisor is None or c.weight is None or is_mean_of_picked(c):
+                if divisor is None or c.weight is None or c.is_mean_of_picked:
                     continue
                 loss = f"`{c.backward.loss}`"
                 if divisor.kind == "elements" and divisor.leaves_out:

@@ -17,12 +17,9 @@ from accumlint.rule import (
     Symptom,
     safe,
 )
-from accumlint.tracing.trace import Backward, Clip, Run, Step, Trace, Window
+from accumlint.tracing.trace import Backward, Clip, Run, Step, Trace, Window, mean, weighted
 
 from ._calls import accelerators
-from ._clips import idle_clips
-from ._weights import mean, weighted, weights
-from ._windows import is_entangled
 
 
 class ClipEveryMicrobatch(Rule):
@@ -89,9 +86,9 @@ class ClipEveryMicrobatch(Rule):
 
     def check(self, trace: Trace) -> Iterator[Finding]:
         # Ahead of every backward of some window: its first call there bounds nothing at all, which is ACC208.
-        known = {c.node for w in trace.main.windows for c in idle_clips(trace.main, w)}
+        known = {c.node for w in trace.main.windows for c in trace.main.idle_clips(w)}
         for window in trace.main.windows:
-            if is_entangled(window):
+            if window.is_entangled:
                 continue
             for clip in window.of(Clip):
                 if clip.node in known or is_for_another(trace.main, window, clip):
@@ -134,7 +131,7 @@ def clipped(window: Window) -> str:
     """What is applied, with each clip around the sum that it bounds."""
     text = ""
     # A loss of several parts is written once.
-    factors = weights(window) or [window.weight(n) for n in window.microbatches]
+    factors = window.factors or [window.weight(n) for n in window.microbatches]
     waiting = {
         n: weighted(f, i)
         for i, (n, f) in enumerate(zip(window.microbatches, factors, strict=True), 1)

@@ -6,9 +6,7 @@ from collections.abc import Iterator
 
 from accumlint.editing import Before, Move
 from accumlint.rule import Applicability, Finding, Observed, Rule, Severity, Symptom, safe
-from accumlint.tracing.trace import Trace
-
-from ._clips import follows_step, idle_clips
+from accumlint.tracing.trace import Backward, Clear, Clip, Forward, Run, Step, Trace
 
 
 class ClipMisplaced(Rule):
@@ -75,7 +73,7 @@ class ClipMisplaced(Rule):
             return
         for window in run.windows:
             step = f"`{window.step.subject}.step()`"
-            for clip in idle_clips(run, window):
+            for clip in run.idle_clips(window):
                 told = (
                     f"gradients are clipped after {step} has applied them"
                     if follows_step(run, clip)
@@ -83,3 +81,10 @@ class ClipMisplaced(Rule):
                 )
                 fix = safe("Clip right before the step", Move(clip.node, Before(window.step.node)))
                 yield self.at(clip, told, window=window, fixes=[fix])
+
+
+def follows_step(run: Run, clip: Clip) -> bool:
+    """True when a clip stands behind a step, and not ahead of the next window."""
+    before = (e for e in reversed(run.events[: clip.index]))
+    telling = next((e for e in before if isinstance(e, Step | Backward | Clear | Forward)), None)
+    return isinstance(telling, Step)

@@ -30,9 +30,7 @@ from accumlint.tracing.trace import (
     Window,
 )
 
-from ._ranks import is_sharded
-from ._syncing import under_no_sync
-from ._windows import sources
+from ._boundaries import under_no_sync
 from ._wrapping import wrapped_elsewhere, wrapped_in_project
 
 _SWITCHES = {"disable_allreduce", "disable_need_reduction"}
@@ -131,10 +129,10 @@ class NoSyncMissing(Rule):
             window = run.steady(optimizer)
             if window is None or hides_model(run) or switches(trace.program):
                 continue
-            if is_sharded(window) or window.of(NoSync) or window.of(SyncFlag):
+            if window.is_sharded or window.of(NoSync) or window.of(SyncFlag):
                 continue
             # What is cleared inside the window, by another defect, is reduced all the same.
-            these = sources(window)
+            these = window.sources
             added = [c for b in window.backwards for c in b.contributions]
             added = [c for c in added if (c.origin, c.network) in these]
             # One backward through several micro-batches reduces once.

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from accumlint.editing import Replace
-from accumlint.reading.ir import Choice, Function, walk
+from accumlint.reading.ir import Choice, Expr, Function, render, walk
 from accumlint.reading.program import Program
 from accumlint.rule import Applicability, Claim, Finding, Fix, Observed, Rule, Severity, safe
 from accumlint.tracing.trace import Forward, SyncFlag, Trace, Window
 
-from ._boundaries import boundary_tests, mentions
-from ._ranks import forward_of, unshared
+from ._boundaries import boundary_tests
 
 
 class NoSyncWrongStep(Rule):
@@ -83,10 +82,10 @@ class NoSyncWrongStep(Rule):
             if not ever_synced and run.hides("model", "optimizer"):
                 continue
             for window in run.windows:
-                last = unshared(window)
+                last = window.unshared
                 if last is None or any(flag.after_forward for flag in window.of(SyncFlag)):
                     continue
-                forward = forward_of(window, last)
+                forward = window.forward_of(last)
                 if not any(f.bypassed for f in window.of(Forward)):
                     yield self.at(
                         forward or last.backward,
@@ -118,3 +117,8 @@ def choices(program: Program, window: Window) -> list[Choice]:
     nodes = [n for f in functions for n in walk(f.body)] if functions else program.nodes
     found = (n for n in nodes if isinstance(n, Choice))
     return [n for n in found if mentions(n.body, "no_sync") != mentions(n.orelse, "no_sync")]
+
+
+def mentions(expr: Expr, name: str) -> bool:
+    """True when an expression has a name or member of this name in it."""
+    return name in render(expr).replace("(", ".").replace(")", ".").split(".")

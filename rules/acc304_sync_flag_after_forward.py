@@ -10,8 +10,6 @@ from accumlint.reading.program import Program
 from accumlint.rule import Applicability, Claim, Finding, Observed, Rule, Severity, safe
 from accumlint.tracing.trace import Contribution, Forward, SyncFlag, Trace
 
-from ._ranks import unshared
-
 
 class SyncFlagAfterForward(Rule):
     """`require_backward_grad_sync` is set after the forward, which is where DDP reads it.
@@ -74,7 +72,7 @@ class SyncFlagAfterForward(Rule):
 
     def check(self, trace: Trace) -> Iterator[Finding]:
         for window in trace.main.windows:
-            last = unshared(window)
+            last = window.unshared
             if last is None or is_past_the_wrapper(last):
                 continue
             for flag in window.of(SyncFlag):

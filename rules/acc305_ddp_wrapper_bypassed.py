@@ -32,8 +32,7 @@ from accumlint.rule import (
 )
 from accumlint.tracing.trace import Run, Trace, Window
 
-from ._ranks import forward_of, reduced_by_hand, unshared
-from ._syncing import under_no_sync
+from ._boundaries import under_no_sync
 
 
 class DdpWrapperBypassed(Rule):
@@ -110,8 +109,8 @@ class DdpWrapperBypassed(Rule):
         run = trace.main
         ever_synced = any(c.synced for w in run.windows for c in w.contributions)
         for window in run.windows:
-            last = unshared(window)
-            forward = forward_of(window, last) if last is not None else None
+            last = window.unshared
+            forward = window.forward_of(last) if last is not None else None
             if forward is None:
                 yield from self.past_a_prepared_model(run, window)
             if forward is None or not forward.bypassed:
@@ -127,10 +126,10 @@ class DdpWrapperBypassed(Rule):
 
     def past_a_prepared_model(self, run: Run, window: Window) -> Iterator[Finding]:
         """The last forward of a window through what Accelerate took out of the wrapper that it had put on."""
-        if reduced_by_hand(window):
+        if window.reduced_by_hand:
             return
         last = {c.network: c for c in window.contributions}
-        forwards = [forward_of(window, c) for c in last.values() if c.wrapper == "accelerate"]
+        forwards = [window.forward_of(c) for c in last.values() if c.wrapper == "accelerate"]
         past = next((f for f in forwards if f is not None and f.bypassed), None)
         if past is not None and not run.hides("model", "optimizer"):
             yield self.at(

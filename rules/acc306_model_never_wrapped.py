@@ -10,8 +10,6 @@ from accumlint.reading.program import Program
 from accumlint.rule import Claim, Confidence, Finding, Observed, Related, Rule, Severity
 from accumlint.tracing.trace import Forward, Run, Trace, Window
 
-from ._ranks import reduced_by_hand
-
 # Who wraps, reduces, averages or shards in one of the many other ways.
 _OTHERWISE = re.compile(
     r"ddp(?!m)|fsdp|distributed_?data_?parallel|fully_?shard|zero_?redundancy|deepspeed|accelerat|horovod|hvd|fabric|lightning"
@@ -118,7 +116,7 @@ class ModelNeverWrapped(Rule):
         for window in trace.main.windows:
             optimizer = window.step.optimizer
             known = optimizer.certain and optimizer.kind not in ("", *trace.program.classes)
-            if not known or reduced_by_hand(window) or any(c.wrapper for c in window.contributions):
+            if not known or window.reduced_by_hand or any(c.wrapper for c in window.contributions):
                 continue
             for forward in forwards(window):
                 if forward.model.certain and not given_away(trace.program, forward.model.text):

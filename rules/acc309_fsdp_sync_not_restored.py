@@ -11,7 +11,6 @@ from accumlint.rule import Applicability, Finding, Fix, Observed, Related, Rule,
 from accumlint.tracing.trace import Backward, Run, SyncFlag, Trace, Window
 
 from ._boundaries import boundary_tests
-from ._ranks import reduced_by_hand
 
 
 class FsdpSyncNotRestored(Rule):
@@ -84,7 +83,7 @@ class FsdpSyncNotRestored(Rule):
             for window in run.windows:
                 last = {c.network: c.backward for c in window.contributions}
                 flag = next((off[b] for b in last.values() if b in off), None)
-                if flag is None or reduced_by_hand(window):
+                if flag is None or window.reduced_by_hand:
                     continue
                 told = (
                     f"the last micro-batch before `{window.step.subject}.step()` goes backward with "

@@ -33,7 +33,7 @@ from accumlint.rule import (
 )
 from accumlint.tracing.trace import Backward, Clear, Run, Step, Trace
 
-from ._boundaries import is_counted_by_the_caller, loop_of
+from ._boundaries import is_counted_by_the_caller
 from ._calls import argument_of, ends_of_update, receiver_of
 
 
@@ -206,7 +206,7 @@ def clear_after(trace: Trace, step: Step) -> Iterator[Fix]:
     optimizer = argument_of(step.node) if step.scaler else receiver_of(step.node)
     if optimizer:
         call = f"{optimizer}.zero_grad()"
-        loop = loop_of(trace.program, step.node)
+        loop = trace.program.loop_around(step.node)
         calls = (n for n in walk(loop.body if loop else ()) if isinstance(n, Call))
         cleared = any(dotted(call.func) == f"{optimizer}.zero_grad" for call in calls)
         clearing = unsafe if cleared else safe

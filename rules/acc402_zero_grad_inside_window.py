@@ -9,7 +9,6 @@ from accumlint.rule import Applicability, Finding, Fix, Observed, Rule, Severity
 from accumlint.tracing.trace import Clear, EpochEnd, Rescale, Trace, Window
 
 from ._calls import ends_of_update, receiver_of, taken
-from ._windows import is_entangled, length, sources
 
 
 class ZeroGradInsideWindow(Rule):
@@ -78,9 +77,9 @@ class ZeroGradInsideWindow(Rule):
         run = trace.main
         for optimizer in run.optimizers:
             window = run.steady(optimizer)
-            if window is None or window.of(EpochEnd) or is_entangled(window):
+            if window is None or window.of(EpochEnd) or window.is_entangled:
                 continue
-            kept, seen = len(window.microbatches), length(window)
+            kept, seen = len(window.microbatches), window.backward_count()
             # Who is given a loss to take it backward may gather the gradients in buffers of its own.
             handed = any(b.via == "tensor" and b.subject != b.loss for b in window.backwards)
             if kept >= seen or handed:
@@ -91,7 +90,7 @@ class ZeroGradInsideWindow(Rule):
                 by_hand = any(e.index < clear.index and not e.reduced for e in window.of(Rescale))
                 if (
                     clear.index < window.backwards[-1].index
-                    and wiped & sources(window)
+                    and wiped & window.sources
                     and not by_hand
                 ):
                     applied = (

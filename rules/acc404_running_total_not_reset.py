@@ -10,9 +10,6 @@ from accumlint.reading.program import Program
 from accumlint.rule import Applicability, Claim, Finding, Fix, Rule, Severity, safe
 from accumlint.tracing.trace import Add, Read, Trace
 
-from ._boundaries import loop_of
-from ._totals import first_values
-
 
 class RunningTotalNotReset(Rule):
     """A total that is reported as an epoch's mean is never set back: it holds earlier epochs too.
@@ -97,7 +94,7 @@ def _is_read(name: Attr | Name, within: Call) -> bool:
 
 def reset_per_epoch(program: Program, read: Read) -> Iterator[Fix]:
     """Takes the first value into the loop over epochs at whose end the total is read."""
-    loop = loop_of(program, read.node)
-    for start in first_values(program, read.total) if loop is not None else ():
+    loop = program.loop_around(read.node)
+    for start in program.first_values(read.total) if loop is not None else ():
         if loop is not None:
             yield safe("Start every epoch from nothing", Sink(start, loop))

@@ -10,7 +10,6 @@ from accumlint.rule import Applicability, Finding, Fix, Observed, Rule, Severity
 from accumlint.tracing.trace import Backward, Clear, Forward, Read, Trace, Window
 
 from ._calls import ends_of_update
-from ._totals import first_values
 
 
 class TokenCountNotReset(Rule):
@@ -86,7 +85,7 @@ class TokenCountNotReset(Rule):
 def reset_after_step(trace: Trace, window: Window, read: Read) -> Iterator[Fix]:
     """Sets the count back to its first value when its window is over."""
     program = trace.program
-    for start in {program.code(first): first for first in first_values(program, read.total)}:
+    for start in {program.code(first): first for first in program.first_values(read.total)}:
         for last in (*window_ends(trace, window), *ends_of_update(trace.main, window.step)):
             yield safe(f"Reset by `{start}` after the step", Insert(start, After(last.node)))
 

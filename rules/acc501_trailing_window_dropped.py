@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from accumlint.rule import Applicability, Finding, Observed, Rule, Severity, Symptom, unsafe
-from accumlint.tracing.trace import Backward, EpochEnd, Run, Tail, Trace, Window
+from accumlint.tracing.trace import Backward, EpochEnd, Run, Tail, Trace, Window, mean
 
-from ._trailing import own_lengths
-from ._weights import mean
-from ._windows import sources
+from ._partial import own_lengths
 
 WHAT_HAPPENS = {
     "leaked": "leaks into the first window of the next epoch",
@@ -111,7 +109,7 @@ def dropped_tails(run: Run) -> Iterator[tuple[Window, Tail]]:
         window = run.steady(optimizer)
         if window is None:
             continue
-        known = sources(window)
+        known = window.sources
         passes = len({b.epoch for b in run.of(Backward)})
         # The end of the run is no epoch's end; where an earlier epoch leaves nothing, the counter runs on.
         runs_out = passes < 2 or len(run.of(EpochEnd)) > len(run.tails)

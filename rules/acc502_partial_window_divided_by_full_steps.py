@@ -17,8 +17,7 @@ from accumlint.rule import (
 )
 from accumlint.tracing.trace import Backward, EpochEnd, Rescale, Run, Trace, Window
 
-from ._trailing import own_lengths
-from ._weights import divisions
+from ._partial import own_lengths
 
 
 class PartialWindowDividedByFullSteps(Rule):
@@ -110,7 +109,7 @@ class PartialWindowDividedByFullSteps(Rule):
 
 def is_mean(trace: Trace, steady: Window) -> bool:
     """True for a full window that applies the mean of its micro-batches, each loss in it by a weight of its own."""
-    count = divisions(trace, steady)
+    count = trace.divisions(steady)
     if steady.total == 1:
         # The weight of a loss may be as small as a division would make it.
         return count != 0

@@ -40,7 +40,6 @@ from accumlint.rule import (
 from accumlint.tracing.trace import Accumulate, Clear, EpochEnd, Step, Trace, Window
 
 from ._boundaries import boundary_of, remainders
-from ._windows import is_entangled, length, sources
 
 
 class WindowOffByOne(Rule):
@@ -104,7 +103,7 @@ class WindowOffByOne(Rule):
             first, steady = run.windows_of(optimizer)[0], run.steady(optimizer)
             if (
                 steady is None
-                or is_entangled(steady)
+                or steady.is_entangled
                 or first.step.node is not steady.step.node
                 or first.of(EpochEnd)
                 # Accelerate counts, not the script.
@@ -114,9 +113,12 @@ class WindowOffByOne(Rule):
                 continue
             # Another optimizer's loss may reach these parameters as well, from the second window on.
             others = any(e.optimizer is not optimizer for e in steady.of(Step))
-            size, full = length(first), length(steady, like=first if others else None)
+            size, full = (
+                first.backward_count(),
+                steady.backward_count(like=first if others else None),
+            )
             if (
-                sources(first) <= sources(steady)
+                first.sources <= steady.sources
                 and full > 1
                 and size in {1, full - 1, full + 1}
                 and (first.total is None or first.total != steady.total or _wiped(steady))

@@ -6,18 +6,23 @@ from collections.abc import Iterator
 from fractions import Fraction
 
 from accumlint.editing import After, Move
-from accumlint.reading.ir import Call, If, walk_expr
+from accumlint.reading.ir import (
+    Call,
+    Expr,
+    Function,
+    If,
+    Name,
+    Node,
+    Return,
+    Unary,
+    walk,
+    walk_expr,
+)
 from accumlint.reading.program import Program
 from accumlint.rule import Applicability, Finding, Fix, Observed, Rule, Severity, Symptom, safe
-from accumlint.tracing.trace import Add, EpochEnd, Forward, Run, Trace, TrainingObject, Window
+from accumlint.tracing.trace import Add, EpochEnd, Forward, Run, Trace, TrainingObject, Window, mean
 
-from ._boundaries import (
-    is_counted_by_the_caller,
-    is_told_by_the_caller,
-    loop_leading_to,
-    loop_of,
-)
-from ._weights import mean
+from ._boundaries import is_counted_by_the_caller, loop_leading_to
 
 
 class StepEveryMicrobatch(Rule):
@@ -148,8 +153,30 @@ def is_divided(run: Run, optimizer: TrainingObject) -> bool:
 
 def step_after_window(trace: Trace, window: Window) -> Iterator[Fix]:
     """Takes the update out of an inner loop: what steps after every backward steps when the loop is over."""
-    loop = loop_of(trace.program, window.step.node)
+    loop = trace.program.loop_around(window.step.node)
     epochs = {end.node for end in trace.main.of(EpochEnd)}
-    inner = loop is not None and loop_of(trace.program, loop) is not None
+    inner = loop is not None and trace.program.loop_around(loop) is not None
     if loop is not None and inner and loop not in epochs:
         yield safe("Step when the window is over", Move(window.step.node, After(loop), "rest"))
+
+
+def is_told_by_the_caller(entry: Function | None, step: Node) -> bool:
+    """True for a step behind a flag that is given to the function where the run starts: nobody knows when it is set."""
+    if entry is None:
+        return False
+    flags = {param.name for param in entry.params}
+    behind = False
+    for node in walk(entry.body):
+        if node is step:
+            break
+        if isinstance(node, If) and not node.orelse and _flag(node.test) in flags:
+            if step in walk(node.body):
+                return True
+            behind = behind or isinstance(node.body[-1], Return)
+    return behind
+
+
+def _flag(test: Expr) -> str:
+    """The name that a test asks for, or for the opposite of."""
+    bare = test.operand if isinstance(test, Unary) else test
+    return bare.id if isinstance(bare, Name) else ""

@@ -29,7 +29,6 @@ from ._schedules import (
     is_stretched,
     lengths,
 )
-from ._windows import accumulating_windows, length
 
 
 class SchedulerPerMicrobatch(Rule):
@@ -92,7 +91,7 @@ class SchedulerPerMicrobatch(Rule):
 
     def check(self, trace: Trace) -> Iterator[Finding]:
         run = trace.main
-        for window in accumulating_windows(run):
+        for window in run.accumulating_windows():
             free = [e for e in window.of(Schedule) if not (e.gated or e.per_epoch or e.placed)]
             for move in {e.scheduler: e for e in free}.values():
                 moves = len({e.microbatch for e in free if e.scheduler is move.scheduler})
@@ -105,7 +104,7 @@ class SchedulerPerMicrobatch(Rule):
                 in_microbatches |= counts_data_elsewhere(trace.program, move.scheduler)
                 in_microbatches |= divides_by_rows(trace.program, move.scheduler)
                 in_microbatches |= bounds_rounds(trace.program, move.scheduler, window)
-                if moves >= length(window) and not in_microbatches:
+                if moves >= window.backward_count() and not in_microbatches:
                     certain = "/" in counts
                     length_is = "its length counts" if certain else "its length is taken to count"
                     yield self.at(

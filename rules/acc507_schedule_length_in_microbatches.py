@@ -9,7 +9,6 @@ from accumlint.reading.program import Program
 from accumlint.rule import Claim, Confidence, Finding, Rule, Severity
 from accumlint.tracing.trace import Run, Schedule, Trace, TrainingObject, Window
 
-from ._boundaries import loop_of
 from ._schedules import (
     bounds_microbatches,
     counts_before_prepare,
@@ -19,7 +18,6 @@ from ._schedules import (
     made_elsewhere,
     multiplies_the_end,
 )
-from ._windows import length
 
 
 class ScheduleLengthInMicrobatches(Rule):
@@ -93,9 +91,9 @@ class ScheduleLengthInMicrobatches(Rule):
         run = trace.main
         for optimizer in run.optimizers:
             window = run.steady(optimizer)
-            if window is not None and length(window) > 1:
+            if window is not None and window.backward_count() > 1:
                 yield from self.of_windows(trace, window)
-            elif window is not None and length(window) == 1:
+            elif window is not None and window.backward_count() == 1:
                 yield from self.without_windows(trace, window)
 
     def of_windows(self, trace: Trace, window: Window) -> Iterator[Finding]:
@@ -181,8 +179,8 @@ def is_cut_from_a_batch(program: Program, window: Window) -> bool:
 def is_of_one_batch(program: Program, window: Window) -> bool:
     """True where a loop over the loader itself steps, and one inside it goes backward on pieces of its batch."""
     stepping, pieces = (
-        loop_of(program, window.step.node),
-        loop_of(program, window.backwards[-1].node),
+        program.loop_around(window.step.node),
+        program.loop_around(window.backwards[-1].node),
     )
     if not isinstance(stepping, For) or pieces is None or stepping not in program.above(pieces):
         return False

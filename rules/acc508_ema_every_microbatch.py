@@ -23,7 +23,6 @@ from accumlint.rule import (
 from accumlint.tracing.trace import Average, Trace, Window
 
 from ._calls import accelerators, ends_of_update, taken
-from ._windows import accumulating_windows, length
 
 # An argument that lets the average count its own calls, or that fits its decay to the window.
 _COUNTED = re.compile(r"every|freq|interval|accum|micro|steps_per")
@@ -87,14 +86,14 @@ class EmaEveryMicrobatch(Rule):
 
     def check(self, trace: Trace) -> Iterator[Finding]:
         run = trace.main
-        for window in accumulating_windows(run):
+        for window in run.accumulating_windows():
             for average in {e.node: e for e in window.of(Average)}.values():
                 moves = {e.microbatch for e in run.of(Average) if e.node is average.node}
                 if moves >= set(window.backwarded) and not counts_by_itself(trace.program, average):
                     yield self.at(
                         average,
                         f"`{average.subject}` averages the weights on every micro-batch, "
-                        f"{run.in_file(length(window))} times for each step",
+                        f"{run.in_file(window.backward_count())} times for each step",
                         confidence=Confidence.CERTAIN if average.certain else Confidence.LIKELY,
                         window=window,
                         fixes=average_once(trace, window, average),

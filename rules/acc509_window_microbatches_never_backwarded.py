@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from accumlint.rule import Confidence, Finding, Rule, Severity
-from accumlint.tracing.trace import Backward, EpochEnd, Forward, Run, Trace, Window
-
-from ._weights import mean
+from accumlint.tracing.trace import Backward, EpochEnd, Forward, Run, Trace, Window, mean
 
 
 class WindowMicrobatchesNeverBackwarded(Rule):

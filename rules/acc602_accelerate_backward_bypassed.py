@@ -11,7 +11,6 @@ from accumlint.rule import Applicability, Finding, Fix, Observed, Rule, Severity
 from accumlint.tracing.trace import Backward, Trace
 
 from ._calls import accelerators
-from ._weights import applied, bypasses, divisions, expected
 
 
 class AccelerateBackwardBypassed(Rule):
@@ -71,9 +70,9 @@ class AccelerateBackwardBypassed(Rule):
     def check(self, trace: Trace) -> Iterator[Finding]:
         run = trace.main
         for window in filter(None, map(run.steady, run.optimizers)):
-            if len(window.backwarded) < 2 or divisions(trace, window) == 1:
+            if len(window.backwarded) < 2 or trace.divisions(window) == 1:
                 continue
-            for backward in bypasses(window)[:1]:
+            for backward in window.bypasses[:1]:
                 if is_one_of_several(trace.program, backward):
                     continue
                 yield self.at(
@@ -81,8 +80,8 @@ class AccelerateBackwardBypassed(Rule):
                     f"`{backward.loss}.backward()` bypasses `accelerator.backward`, so nothing divides "
                     "it by the accumulation steps",
                     window=window,
-                    applied=applied(window),
-                    expected=expected(window),
+                    applied=window.applied,
+                    expected=window.expected,
                     fixes=by_accelerator(trace.program, backward),
                 )
 

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from accumlint.rule import Finding, Observed, Related, Rule, Severity
-from accumlint.tracing.trace import Trace
-
-from ._weights import mean
+from accumlint.tracing.trace import Trace, mean
 
 
 class AccelerateObjectUnprepared(Rule):

@@ -20,8 +20,6 @@ from accumlint.rule import (
 )
 from accumlint.tracing.trace import Backward, EngineCall, Run, Trace, TrainingObject
 
-from ._boundaries import guard_of
-
 
 class DeepspeedStepAtBoundary(Rule):
     """`engine.step()` runs at the script's own boundary, while DeepSpeed counts the micro-batches in it.
@@ -103,7 +101,7 @@ class DeepspeedStepAtBoundary(Rule):
                     confidence=Confidence.CERTAIN if call.steps else Confidence.LIKELY,
                     fixes=[
                         unguarded(call.node, guard)
-                        for guard in [guard_of(trace.program, call.node)]
+                        for guard in [trace.program.guard_around(call.node)]
                         if guard is not None
                     ],
                 )

@@ -28,8 +28,6 @@ from accumlint.reading.program import Program
 from accumlint.rule import Applicability, Confidence, Finding, Fix, Observed, Rule, Severity, unsafe
 from accumlint.tracing.trace import Trace
 
-from ._weights import applied, divisions, expected, is_scale_free, steady_windows
-
 
 class LightningManualDivision(Rule):
     """A `LightningModule` divides by the accumulation steps in automatic optimisation, or forgets to in manual.
@@ -102,13 +100,13 @@ class LightningManualDivision(Rule):
     def check(self, trace: Trace) -> Iterator[Finding]:
         if trace.main.hides("loss", "optimizer"):
             return
-        for window in steady_windows(trace):
+        for window in trace.steady_windows():
             manual = all(b.via == "lightning" for b in window.backwards)
             reductions = {c.reduction for c in window.contributions}
-            if not manual or reductions & {"sum", "window"} or divisions(trace, window) != 0:
+            if not manual or reductions & {"sum", "window"} or trace.divisions(window) != 0:
                 continue
             backward = window.backwards[0]
-            free = is_scale_free(window.step.optimizer)
+            free = window.step.optimizer.is_scale_free
             yield self.at(
                 backward,
                 f"`{backward.loss}` is summed over a window in manual optimisation, where Lightning "
@@ -116,8 +114,8 @@ class LightningManualDivision(Rule):
                 confidence=Confidence.CERTAIN if reductions == {"mean"} else Confidence.LIKELY,
                 severity=Severity.WARNING if free else Severity.ERROR,
                 window=window,
-                applied=applied(window),
-                expected=expected(window),
+                applied=window.applied,
+                expected=window.expected,
             )
 
 

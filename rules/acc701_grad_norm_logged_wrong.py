@@ -9,8 +9,6 @@ from accumlint.reading.program import Program
 from accumlint.rule import Claim, Confidence, Finding, Rule, Severity
 from accumlint.tracing.trace import Backward, Clear, Clip, Event, Norm, Rescale, Run, Trace
 
-from ._windows import is_entangled
-
 
 class GradNormLoggedWrong(Rule):
     """A gradient norm is measured at a place where it is not the norm of what the step applies.
@@ -73,7 +71,7 @@ class GradNormLoggedWrong(Rule):
         if len(run.optimizers) != 1 or any(r.by != "ranks" for r in run.of(Rescale)):
             return
         window = run.steady(run.optimizers[0])
-        if window is None or is_entangled(window):
+        if window is None or window.is_entangled:
             return
         places = {e.node: e for e in run.of(Norm) if e.microbatch}
         for place in places.values():

@@ -9,8 +9,6 @@ from accumlint.reading.ir import Call, Const
 from accumlint.rule import Claim, Confidence, Finding, Rule, Severity
 from accumlint.tracing.trace import ELEMENTS, OVER_RANKS, Backward, Report, Run, Share, Trace
 
-from ._windows import length
-
 
 class LoggedLossMisleading(Rule):
     """The loss that is printed or logged was divided for the window, or summed over the ranks and not divided.
@@ -71,7 +69,7 @@ class LoggedLossMisleading(Rule):
     def check(self, trace: Trace) -> Iterator[Finding]:
         run = trace.main
         windows = [w for o in run.optimizers if (w := run.steady(o)) is not None]
-        longest = max((length(w) for w in windows), default=0)
+        longest = max((w.backward_count() for w in windows), default=0)
         for report in {(e.node, e.subject): e for e in run.of(Report)}.values():
             if is_summed_over_ranks(run, report):
                 yield self.at(

@@ -26,7 +26,6 @@ from accumlint.rule import Claim, Confidence, Finding, Rule, Severity
 from accumlint.tracing.trace import Trace, Window
 
 from ._definitions import stands_for
-from ._windows import accumulating_windows
 
 _MICRO_BATCH = re.compile(
     r"^((per_(device|gpu)_)?(train(ing)?_)?(micro_?|mini_?|device_|local_)?(batch_?size|bsz?)(_per_(device|gpu|rank))?)$",
@@ -120,7 +119,7 @@ class EffectiveBatchSizeNotRecorded(Rule):
         program = trace.program
         if not trace.main.asked:
             return
-        for window in accumulating_windows(trace.main):
+        for window in trace.main.accumulating_windows():
             if keeps_book(window):
                 continue
             sizes = [

@@ -26,7 +26,6 @@ from accumlint.rule import Confidence, Finding, Rule, Severity
 from accumlint.tracing.trace import Forward, Trace, Window
 
 from ._definitions import stands_for
-from ._windows import accumulating_windows
 
 _BATCH_NORM = re.compile(r"^(Lazy|Sync|Synchronized)?BatchNorm([123]d|\dd)?(Act\dd)?$|^ABN$")
 # Architectures of torchvision and timm that normalise by batch statistics.
@@ -119,7 +118,7 @@ class AccumulationNotEquivalent(Rule):
 
     def check(self, trace: Trace) -> Iterator[Finding]:
         program = trace.program
-        for window in accumulating_windows(trace.main):
+        for window in trace.main.accumulating_windows():
             if sees_whole_window(window):
                 continue
             made: list[Node] = []

@@ -67,6 +67,13 @@ WRAPPERS: dict[str, str] = {
     "DataParallel": "dp",
 }
 
+# What changes the number that a wrapper's reduction divides by.
+AVERAGE_SETTINGS = frozenset(
+    {"register_comm_hook", "set_gradient_divide_factor", "set_reduce_scatter_divide_factor",
+     "set_force_sum_reduction_for_comms", "gradient_predivide_factor", "gradient_postdivide_factor",
+     "disable_allreduce"}
+)  # fmt: skip
+
 # Calls that show a number to somebody, by their last name.
 REPORTS = frozenset(
     {"print", "log", "info", "add_scalar", "add_scalars", "set_postfix", "set_postfix_str", "set_description", "write",
