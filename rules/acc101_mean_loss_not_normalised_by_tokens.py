@@ -136,8 +136,8 @@ class MeanLossNotNormalisedByTokens(Rule):
 
     def check_program(self, program: Program) -> Iterator[Finding]:
         for call, why in program.dividing_trainers:
-            evidence = told_of_trainers(program.evidence)
-            sure = of_what_is_told(about_losses(evidence, of_model=True))
+            evidence = evidence_from_trainers(program.evidence)
+            sure = confidence_of(about_losses(evidence, of_model=True))
             if sure is not None:
                 found = self.at(
                     call,
@@ -156,9 +156,9 @@ class MeanLossNotNormalisedByTokens(Rule):
                 continue
             evidence = trace.program.evidence
             if trace.entry.driven is not None:
-                evidence = told_of_trainers(evidence)
+                evidence = evidence_from_trainers(evidence)
             told = about_losses(evidence, of_model=any(map(is_of_the_model, unseen)))
-            sure = of_what_is_seen(uneven, evidence) if uneven else of_what_is_told(told)
+            sure = confidence_of_means(uneven, evidence) if uneven else confidence_of(told)
             if sure is None:
                 continue
             first = (uneven or unseen)[0]
@@ -194,7 +194,7 @@ def weighted_the_same(trace: Trace) -> Iterator[Window]:
             yield window
 
 
-def of_what_is_seen(uneven: list[Contribution], evidence: tuple[Evidence, ...]) -> Confidence:
+def confidence_of_means(uneven: list[Contribution], evidence: tuple[Evidence, ...]) -> Confidence:
     """How sure it is that counts differ where a mean was seen that leaves some labels out."""
     varies = uneven[0].varies
     told = weight(evidence)
@@ -203,7 +203,7 @@ def of_what_is_seen(uneven: list[Contribution], evidence: tuple[Evidence, ...]) 
         return Confidence.LIKELY if varies == MARKED else Confidence.CERTAIN
     if varies == OF_A_MODEL:
         # What a model does with its labels is not seen.
-        return of_what_is_told(evidence) or Confidence.POSSIBLE
+        return confidence_of(evidence) or Confidence.POSSIBLE
     if told >= STRONG and leaves_labels_out(evidence):
         return Confidence.CERTAIN
     # Whoever writes a label to ignore, other than the default, has data with it: the borders of a segmentation.
@@ -214,9 +214,9 @@ def of_what_is_seen(uneven: list[Contribution], evidence: tuple[Evidence, ...]) 
     return Confidence.POSSIBLE
 
 
-def told_of_trainers(evidence: tuple[Evidence, ...]) -> tuple[Evidence, ...]:
+def evidence_from_trainers(evidence: tuple[Evidence, ...]) -> tuple[Evidence, ...]:
     """Evidence about what a framework's trainer is given: the name of a model in another file does not tell which."""
-    return tuple(e for e in evidence if e.own or e.key != "language model")
+    return tuple(e for e in evidence if e.is_local or e.key != "language model")
 
 
 def is_fixed(evidence: tuple[Evidence, ...]) -> bool:
@@ -224,7 +224,7 @@ def is_fixed(evidence: tuple[Evidence, ...]) -> bool:
     return any(e.key == "ratio" for e in evidence) and weight(evidence) < 0
 
 
-def of_what_is_told(evidence: tuple[Evidence, ...]) -> Confidence | None:
+def confidence_of(evidence: tuple[Evidence, ...]) -> Confidence | None:
     """How sure it is that counts differ where nothing is seen but a loss from the model; None for no reason at all.
 
     Labels that are left out one by one are labels of positions.

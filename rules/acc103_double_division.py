@@ -106,7 +106,7 @@ class DoubleDivision(Rule):
                 yield self.at(
                     backward,
                     self._message(backward) + _where(trace, backward),
-                    confidence=sure(trace, backward),
+                    confidence=confidence_in(trace, backward),
                     window=window,
                     applied=window.applied,
                     expected=window.expected,
@@ -152,7 +152,7 @@ class DoubleDivision(Rule):
         )
 
 
-def sure(trace: Trace, backward: Backward) -> Confidence:
+def confidence_in(trace: Trace, backward: Backward) -> Confidence:
     """Less sure of an engine that is made elsewhere: what it divides by is taken from how it is asked to step.
 
     Nor is it sure that an Accelerator runs under DeepSpeed, where the steps are read from its plugin.

@@ -137,13 +137,15 @@ class DdpWrapperBypassed(Rule):
                 f"the forward through `{past.subject}` bypasses the DDP wrapper, so its gradients are "
                 "never reduced over ranks (where Accelerate runs several processes)",
                 # A part of the model that is asked by itself is often asked on purpose: the wrapper has no such method.
-                confidence=Confidence.LIKELY if is_whole(past.node) else Confidence.POSSIBLE,
+                confidence=Confidence.LIKELY
+                if is_call_of_model(past.node)
+                else Confidence.POSSIBLE,
                 window=window,
             )
 
     def check_program(self, program: Program) -> Iterator[Finding]:
         for function in program.functions:
-            past = past_the_given(program, function)
+            past = call_past_wrapper(program, function)
             if past is not None:
                 yield self.at(
                     past,
@@ -154,13 +156,13 @@ class DdpWrapperBypassed(Rule):
                 )
 
 
-def is_whole(forward: Node) -> bool:
+def is_call_of_model(forward: Node) -> bool:
     """True for a call of the model itself, and for a method that gives its loss."""
     func = forward.func if isinstance(forward, Call) else None
     return not isinstance(func, Attr) or func.name == "module" or "loss" in func.name
 
 
-def past_the_given(program: Program, function: Function) -> Call | None:
+def call_past_wrapper(program: Program, function: Function) -> Call | None:
     """The forward of `self.model` that a Trainer's loss is made of, beside the model that it is given."""
     given = [param.name for param in function.params[1:2]]
     of_a_trainer = any(base.endswith("Trainer") for base in function.bases)

@@ -119,7 +119,9 @@ class ModelNeverWrapped(Rule):
             if not known or window.reduced_by_hand or any(c.wrapper for c in window.contributions):
                 continue
             for forward in forwards(window):
-                if forward.model.certain and not given_away(trace.program, forward.model.text):
+                if forward.model.certain and not may_be_wrapped_by_a_call(
+                    trace.program, forward.model.text
+                ):
                     yield self.at(
                         forward.model.node,
                         f"`{forward.model.text}` is trained on every rank and its gradients are never "
@@ -168,7 +170,7 @@ def hands_on(run: Run) -> bool:
     )
 
 
-def given_away(program: Program, model: str) -> bool:
+def may_be_wrapped_by_a_call(program: Program, model: str) -> bool:
     """True when something is made of the model: it may be a wrapper."""
     for node in program.of(Assign):
         if isinstance(node.value, Call):

@@ -90,7 +90,7 @@ class GradientAllReduceUnscaled(Rule):
             mild = window.step.optimizer.is_scale_free and not again
             yield self.at(
                 summed[0],
-                told(window, again),
+                message(window, again),
                 confidence=Confidence.CERTAIN
                 if all(c.reduction != "unknown" for c in window.contributions)
                 else Confidence.LIKELY,
@@ -123,7 +123,7 @@ def excess(c: Contribution) -> int | None:
     return None if due is None or c.has_other_factors or c.over else c.ranks - due
 
 
-def told(window: Window, again: bool) -> str:
+def message(window: Window, again: bool) -> str:
     step = f"`{window.step.subject}.step()`"
     if again:
         return f"gradients are summed over ranks again with each micro-batch before {step}"

@@ -100,7 +100,7 @@ class ZeroGradMissing(Rule):
                 continue
             if is_counted_by_the_caller(trace.program, window.step.node):
                 continue
-            if is_told_who_clears(trace.program, window.step.optimizer.node):
+            if may_clear_by_flag(trace.program, window.step.optimizer.node):
                 continue
             if is_chosen_by_name(trace.program, window.step.node):
                 continue
@@ -169,7 +169,7 @@ def is_made_in_each_round(program: Program, step: Step) -> bool:
     return bool(given & made.keys())
 
 
-def is_told_who_clears(program: Program, made: Node) -> bool:
+def may_clear_by_flag(program: Program, made: Node) -> bool:
     """True for an optimizer that is given the flag under which the script clears in its stead."""
     value = made.value if isinstance(made, Assign) else made
     given = {dotted(a.value) for a in value.args} - {""} if isinstance(value, Call) else set[str]()

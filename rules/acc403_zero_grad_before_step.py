@@ -77,7 +77,7 @@ class ZeroGradBeforeStep(Rule):
                     and clear.index > window.backwards[-1].index
                     and not others
                     and _loses(clear, optimizer, run)
-                    and not is_meant(trace.program, clear.node, window.step.node)
+                    and not is_intended(trace.program, clear.node, window.step.node)
                 ):
                     yield self.at(
                         clear,
@@ -101,7 +101,7 @@ def _loses(clear: Clear, optimizer: TrainingObject, run: Run) -> bool:
     return bool(lost)
 
 
-def is_meant(program: Program, clear: Node, step: Node) -> bool:
+def is_intended(program: Program, clear: Node, step: Node) -> bool:
     """True where a condition asks for the clearing, or leaves out a backward between it and the step."""
     asked = [n for n in program.above(clear) if isinstance(n, If)]
     around = [n for n in program.above(step) if isinstance(n, If)]

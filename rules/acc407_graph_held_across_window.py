@@ -136,7 +136,7 @@ def keeps_for_nothing(trace: Trace, backward: Backward) -> bool:
     """True for a retained graph that is known and that no later backward or gradient goes through."""
     if not backward.retains_graph or not backward.forwards or takes_gradients(trace.program):
         return False
-    if is_given(trace.program, backward) or is_gone_on_with(trace.program, backward):
+    if is_parameter(trace.program, backward) or is_gone_on_with(trace.program, backward):
         return False
     mine = set(backward.forwards)
     others = (b for b in trace.main.of(Backward) if b is not backward)
@@ -148,7 +148,7 @@ def keeps_for_nothing(trace: Trace, backward: Backward) -> bool:
     )
 
 
-def is_given(program: Program, backward: Backward) -> bool:
+def is_parameter(program: Program, backward: Backward) -> bool:
     """True for a loss that a function is given: whoever gave it may go on with it."""
     function = program.function_around(backward.node)
     given = {param.name for param in function.params} if function is not None else set[str]()

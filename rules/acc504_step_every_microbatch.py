@@ -90,7 +90,7 @@ class StepEveryMicrobatch(Rule):
                 continue
             if is_counted_by_the_caller(trace.program, window.step.node):
                 continue
-            if is_told_by_the_caller(trace.entry.function, window.step.node):
+            if is_decided_by_caller(trace.entry.function, window.step.node):
                 continue
             if may_be_a_boundary(trace.program, window):
                 continue
@@ -160,7 +160,7 @@ def step_after_window(trace: Trace, window: Window) -> Iterator[Fix]:
         yield safe("Step when the window is over", Move(window.step.node, After(loop), "rest"))
 
 
-def is_told_by_the_caller(entry: Function | None, step: Node) -> bool:
+def is_decided_by_caller(entry: Function | None, step: Node) -> bool:
     """True for a step behind a flag that is given to the function where the run starts: nobody knows when it is set."""
     if entry is None:
         return False

@@ -78,7 +78,7 @@ class OptimizerStepMissing(Rule):
             return
         if all(never_steps(r) for r in trace.runs):
             for guard in run.barred:
-                if is_free(run) and isinstance(guard, If) and is_asked_again(trace, guard):
+                if is_free(run) and isinstance(guard, If) and is_evaluated_again(trace, guard):
                     yield self.at(
                         guard.test,
                         f"`{render(guard.test)}` never holds, so `{stepped_in(guard)}` is never reached",
@@ -106,7 +106,7 @@ def never_steps(run: Run) -> bool:
     return any(len(accumulated(stretch)) >= run.steps for stretch in stretches(run))
 
 
-def is_asked_again(trace: Trace, guard: If) -> bool:
+def is_evaluated_again(trace: Trace, guard: If) -> bool:
     """False for a guard that is asked once for all micro-batches: after the loop, or where the function is made."""
     entry, module = trace.entry, trace.program.body
     body = module if entry.function is None else entry.function.body

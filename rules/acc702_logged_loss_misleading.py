@@ -107,10 +107,10 @@ def is_divided(trace: Trace, report: Report) -> bool:
     if len(trace.runs) < 2 or not trace.main.asked or trace.main.literal is not None:
         return False
     wholes = {whole for run in trace.runs for whole in times_steps(run, report)}
-    return len(wholes) == 1 and () not in wholes and is_shown_for_several(trace, report)
+    return len(wholes) == 1 and () not in wholes and is_logged_for_several(trace, report)
 
 
-def is_shown_for_several(trace: Trace, report: Report) -> bool:
+def is_logged_for_several(trace: Trace, report: Report) -> bool:
     """True when the number is shown with more than one choice of the steps, so that it tells how they change it."""
     return len({run.steps for run in trace.runs if same(run, report)}) > 1
 
@@ -122,7 +122,7 @@ def times_steps(run: Run, report: Report) -> Iterator[tuple[Fraction, ...]]:
         shown = {part.microbatch for part in event.shares}
         # What never goes backward, as in an evaluation, may be divided by a length that grows like the steps.
         one = len(shown) == 1 and shown <= backwarded
-        factors = [part.factor for part in event.shares if part.factor and is_whole(run, part)]
+        factors = [part.factor for part in event.shares if part.factor and is_unscaled(run, part)]
         if not one or len(factors) != len(event.shares):
             yield ()
         else:
@@ -142,7 +142,7 @@ def is_a_share(run: Run, report: Report) -> bool:
     share = Fraction(1, run.literal or run.steps)
     return share < 1 and all(
         len({part.microbatch for part in event.shares}) == 1
-        and all(part.factor in (share, -share) and is_whole(run, part) for part in event.shares)
+        and all(part.factor in (share, -share) and is_unscaled(run, part) for part in event.shares)
         for event in same(run, report)
     )
 
@@ -157,7 +157,7 @@ def is_average(run: Run, report: Report) -> bool:
     totals = [sum((part.factor or 0 for part in e.shares), Fraction(0)) for e in events]
     equal = all(len({part.factor for part in e.shares}) == 1 for e in events)
     several = any(len({part.microbatch for part in e.shares}) > 1 for e in events)
-    whole = all(is_whole(run, part) and part.microbatch for e in events for part in e.shares)
+    whole = all(is_unscaled(run, part) and part.microbatch for e in events for part in e.shares)
     near = all(abs(total * steps - 1) <= Fraction(1, 3) for total in totals)
     return steps > 1 and several and equal and whole and near
 
@@ -167,7 +167,7 @@ def is_average_of_parts(trace: Trace, report: Report) -> bool:
     if len(trace.runs) < 2 or not trace.main.asked or trace.main.literal is not None:
         return False
     averages = [average for run in trace.runs for average in of_parts(run, report)]
-    first = averages[0] if averages and is_shown_for_several(trace, report) else ()
+    first = averages[0] if averages and is_logged_for_several(trace, report) else ()
     return bool(first) and all(
         len(other) == len(first)
         and all(abs(a - b) <= abs(a) / 3 for a, b in zip(first, other, strict=True))
@@ -180,7 +180,7 @@ def of_parts(run: Run, report: Report) -> Iterator[tuple[Fraction, ...]]:
     for event in same(run, report):
         by_microbatch: dict[int, list[Fraction]] = {}
         for part in event.shares:
-            if part.factor and is_whole(run, part):
+            if part.factor and is_unscaled(run, part):
                 by_microbatch.setdefault(part.microbatch, []).append(part.factor)
         parts = {tuple(sorted(factors)) for factors in by_microbatch.values()}
         several = len(by_microbatch) > 1 and 0 not in by_microbatch
@@ -206,7 +206,7 @@ def is_divided_again(run: Run, report: Report) -> bool:
     )
 
 
-def is_whole(run: Run, part: Share) -> bool:
+def is_unscaled(run: Run, part: Share) -> bool:
     """True where no factor is on the loss that does not go backward; weights of its elements are none."""
     if all(symbol.startswith(ELEMENTS) for symbol in part.symbols):
         return True

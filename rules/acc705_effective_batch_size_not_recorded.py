@@ -31,7 +31,7 @@ _MICRO_BATCH = re.compile(
     r"^((per_(device|gpu)_)?(train(ing)?_)?(micro_?|mini_?|device_|local_)?(batch_?size|bsz?)(_per_(device|gpu|rank))?)$",
     re.IGNORECASE,
 )
-_WHOLE = re.compile(
+_EFFECTIVE = re.compile(
     r"(total|effective|global|full|real|actual)_?\w*(batch|bsz?)|(batch|bsz?)\w*_(total|effective|global)"
     r"|(tokens|samples|rows|examples)_per_(update|step|iter|batch)",
     re.IGNORECASE,
@@ -43,7 +43,7 @@ _SHOWING = re.compile(
 _SETTINGS = re.compile(
     r"^((\w*_)?(args?|cfg|config|conf|hparams?|hps|flags|opts?|options|settings))$", re.IGNORECASE
 )
-_AS_A_WHOLE = {
+_RECORDED_WHOLE = {
     "vars",
     "asdict",
     "dict",
@@ -204,7 +204,7 @@ def is_product(value: Expr) -> bool:
     """True for a total that goes by its name, or for a product of batch size and steps."""
     match value:
         case Name() | Attr() | Item():
-            return any(_WHOLE.search(word) for word in words_of(value))
+            return any(_EFFECTIVE.search(word) for word in words_of(value))
         case Binary(op="*"):
             told = words(value)
             return has_size(told) and has_steps(told) and not any("lr" in word for word in told)
@@ -219,7 +219,7 @@ def is_settings(value: Expr) -> bool:
             return is_settings(base)
         case Call(func=func, args=args):
             of = [a.value for a in args] or ([func.base] if isinstance(func, Attr) else [])
-            return dotted(func).rpartition(".")[2] in _AS_A_WHOLE and any(map(is_settings, of))
+            return dotted(func).rpartition(".")[2] in _RECORDED_WHOLE and any(map(is_settings, of))
         case Name() | Attr():
             return any(_SETTINGS.match(word) for word in words_of(value))
         case Star(value=inner):
@@ -229,7 +229,7 @@ def is_settings(value: Expr) -> bool:
 
 
 def has_size(told: Iterable[str]) -> bool:
-    return any(_MICRO_BATCH.match(word) or _WHOLE.search(word) for word in told)
+    return any(_MICRO_BATCH.match(word) or _EFFECTIVE.search(word) for word in told)
 
 
 def has_steps(told: Iterable[str]) -> bool:

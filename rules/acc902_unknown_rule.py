@@ -54,10 +54,10 @@ class UnknownRule(Rule):
         for mention in mentions:
             if not mention.known:
                 message = f"`{mention.text}` names no rule; {mention.hint}"
-                yield Remark(self, mention, message, _meant(mention))
+                yield Remark(self, mention, message, _correction(mention))
 
 
-def _meant(mention: Mention) -> Rewording | None:
+def _correction(mention: Mention) -> Rewording | None:
     if mention.removal is None or not mention.meant:
         return None
     message = f"Write `{mention.meant}`"

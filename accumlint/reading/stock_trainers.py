@@ -52,11 +52,11 @@ def dividing(program: Program, project: Project) -> Iterator[tuple[p.Call, str]]
         if switched:
             if switched == {False}:
                 yield call, f"`{classes[0].name}` says that its loss counts no window"
-        elif why := _why(call, program, project):
+        elif why := _reason(call, program, project):
             yield call, why
 
 
-def _why(call: p.Call, program: Program, project: Project) -> str:
+def _reason(call: p.Call, program: Program, project: Project) -> str:
     """Why a trainer divides for its model, "" where it does not, or where that is not known."""
     model = call.keyword("model") or (call.args[0].value if call.args else None)
     for value in program.assigned.get(p.render(model), ()) if model is not None else ():
