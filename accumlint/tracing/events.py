@@ -49,12 +49,10 @@ class TrainingObject:
         A weight decay that is added to the gradient (Adam's, not AdamW's) changes its share in the update.
         """
         kind = self.kind.rpartition(".")[2].lower()
-        built = self.node
-        decay = built.keyword("weight_decay") if isinstance(built, Call) else None
-        decays = decay is not None and not (isinstance(decay, Const) and not decay.value)
-        if kind == "adadelta" or (kind in _COUPLED and decays):
-            return False
-        return any(part in kind for part in _SCALE_FREE)
+        decay = self.node.keyword("weight_decay") if isinstance(self.node, Call) else None
+        off = decay is None or (isinstance(decay, Const) and not decay.value)
+        scales = kind == "adadelta" or (kind in _COUPLED and not off)
+        return not scales and any(part in kind for part in _SCALE_FREE)
 
 
 @frozen
