@@ -27,7 +27,7 @@ from accumlint.diagnostics.results.report import Backward, Checked, Fix, Mark, R
 from accumlint.diagnostics.suppression_filter import (
     Matched,
     about_ignores,
-    is_sure,
+    is_confident_enough,
     selection,
     sifted,
 )
@@ -352,7 +352,7 @@ def _check_program(text: Text, data: bytes, target: Target, shared: Shared) -> E
     reports = [
         (report(finding), ignores)
         for finding, ignores in matched
-        if finding.rule in rules and is_sure(finding, target.settings)
+        if finding.rule in rules and is_confident_enough(finding, target.settings)
     ]
     silenced = Counter(match for _, ignores in matched for match in ignores)
     is_whole = exploration.is_whole and not found.broken and not shared.memory.refused

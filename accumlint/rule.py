@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from enum import Enum
 from typing import TYPE_CHECKING, ClassVar, TypedDict
 
+from accumlint.common.examples import completed
 from accumlint.common.frozen import frozen
 from accumlint.common.observed import Observed
 from accumlint.common.place import Place
@@ -220,7 +221,9 @@ class Details(TypedDict, total=False):
 
 
 class Rule:
-    """One defect. Subclasses set the four class attributes, write their page as the docstring and one of the checks.
+    """One defect. Subclasses set `severity`, write their page as the docstring and one of the checks.
+
+    The code and the name are those of the file, `acc102_loss_not_divided.py`, where a class does not say them.
 
     `ranks` is the least number of processes in which the defect shows when a loop is run.
 
@@ -254,6 +257,11 @@ class Rule:
     opt_in: ClassVar[bool] = False
     exceptional: ClassVar[bool] = False
     meta: ClassVar[bool] = False
+
+    def __init_subclass__(cls) -> None:
+        code, _, name = cls.__module__.rpartition(".")[2].partition("_")
+        cls.code = vars(cls).get("code", code.upper())
+        cls.name = vars(cls).get("name", name.replace("_", "-"))
 
     def check(self, trace: Trace) -> Iterator[Finding]:
         """The findings on one path; called for each path of each loop. Repeated findings are merged."""
@@ -292,4 +300,4 @@ class Rule:
     @classmethod
     def page(cls) -> str:
         """The rule's page in Markdown, without its title line."""
-        return inspect.cleandoc(cls.__doc__ or "")
+        return completed(inspect.cleandoc(cls.__doc__ or ""))

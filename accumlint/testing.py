@@ -135,8 +135,8 @@ def assert_page(rule: str) -> None:
     Raises:
         AssertionError: naming what is missing or not expected, and a page that has no such blocks.
     """
+    from accumlint.common.examples import blocks, markers
     from accumlint.registry import packs
-    from accumlint.registry.examples import blocks, markers
 
     entry = packs.find(rule)
     page = packs.rule(entry).page()
@@ -153,10 +153,10 @@ def assert_page(rule: str) -> None:
 
 def _hold(source: str, shown: str, rules: tuple[str, ...]) -> None:
     from accumlint.check import check_bytes
+    from accumlint.common.examples import markers
     from accumlint.config import Settings
     from accumlint.files.inputs.discovery import Target
     from accumlint.registry import packs
-    from accumlint.registry.examples import markers
 
     packs.require(rules)
     target = Target(shown, os.path.abspath(shown), Settings(Path.cwd(), select=rules))

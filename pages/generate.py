@@ -19,7 +19,8 @@ from accumlint.diagnostics.drawing.loops_page import svg
 from accumlint.diagnostics.reporting.rule_pages import sentence
 from accumlint.diagnostics.results.diagram import Loop, story
 from accumlint.files.inputs.discovery import Target
-from accumlint.reading.frameworks import CONTRACTS
+from accumlint.reading.frameworks import CONTRACTS, Contract
+from accumlint.reading.hooks import HOOKS, Hook
 from accumlint.registry import accuracy, packs
 from accumlint.rule import Rule
 
@@ -187,16 +188,26 @@ def measured(page: str) -> list[str]:
 def _contracts() -> Iterator[str]:
     yield "# What frameworks do on their own"
     yield ""
-    yield "The table that accumlint itself goes by: who divides the loss by the accumulation steps, who steps at the"
+    yield "The tables that accumlint itself goes by: who divides the loss by the accumulation steps, who steps at the"
     yield "end of a window only, who clears the gradients, who leaves out the reduction over ranks inside a window."
-    yield "Each row was read in the source of the version it names; frameworks are never followed as source."
+    yield "What is not here leaves all of it to you: PyTorch itself, Lightning's manual optimization, timm's scalers,"
+    yield "ColossalAI's booster, apex. Each row was read in the source of the version it names; frameworks are never"
+    yield "followed as source."
     yield ""
     yield "| framework | divides | steps at the boundary only | clears | reduces once a window | read in | where |"
     yield "| --- | --- | --- | --- | --- | --- | --- |"
+    trainer = CONTRACTS["trainer"]
     for row in CONTRACTS.values():
-        flags = (row.divides, row.gates, row.clears, row.syncs)
-        said = " | ".join("yes" if flag else "you do" for flag in flags)
-        yield f"| {row.framework} | {said} | {row.version} | {row.source} |"
+        if row is not trainer:
+            yield _contract(row.title, "yes" if row.divides else "you do", row, row)
+    for hook in HOOKS:
+        name = f"{hook.framework}: `{hook.method}` of {', '.join(sorted(hook.bases))}"
+        yield _contract(name, hook.division.value, trainer, hook)
+
+
+def _contract(name: str, divides: str, row: Contract, read: Contract | Hook) -> str:
+    flags = ("yes" if flag else "you do" for flag in (row.gates, row.clears, row.syncs))
+    return f"| {' | '.join((name, divides, *flags, read.version, read.source))} |"
 
 
 if __name__ == "__main__":

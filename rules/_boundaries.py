@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from accumlint.editing import Enclose, Import, Rename, Verb
+from accumlint.reading.frameworks import is_chance
 from accumlint.reading.ir import (
     Assign,
     Attr,
@@ -13,14 +15,12 @@ from accumlint.reading.ir import (
     Compare,
     Expr,
     For,
-    Function,
     If,
     Jump,
     Name,
     Node,
     Return,
     Sequence,
-    Unary,
     While,
     dotted,
     render,
@@ -34,14 +34,9 @@ from accumlint.tracing.trace import Window
 from ._definitions import stands_for
 
 
-def loop_of(program: Program, node: Node) -> For | While | None:
-    """The innermost loop around a node."""
-    return next((n for n in program.above(node) if isinstance(n, For | While)), None)
-
-
 def loop_leading_to(program: Program, node: Node, calls: int = 4) -> For | While | None:
     """The innermost loop around a node, or around what calls the function that it stands in."""
-    loop = loop_of(program, node)
+    loop = program.loop_around(node)
     function = program.function_around(node)
     if loop is not None or function is None or not calls:
         return loop
@@ -50,37 +45,45 @@ def loop_leading_to(program: Program, node: Node, calls: int = 4) -> For | While
     return next((loop for loop in found if loop is not None), None)
 
 
-def guard_of(program: Program, node: Node) -> If | None:
-    """The innermost `if` under whose test a node stands, within its loop."""
-    below = node
-    for outer in program.above(node):
-        if isinstance(outer, For | While):
-            return None
-        if isinstance(outer, If) and below in outer.body:
-            return outer
-        below = outer
-    return None
-
-
 def boundary_tests(program: Program, window: Window) -> Iterator[str]:
     """How the window's last micro-batch is told: by the test that guards the step, or by the loop in front of it."""
-    guard = guard_of(program, window.step.node)
+    guard = program.guard_around(window.step.node)
     if guard is not None:
         yield program.code(guard.test)
     for backward in window.backwards[-1:]:
-        match loop_of(program, backward.node):
+        match program.loop_around(backward.node):
             case For(target=Name(id=index), iterable=Call(func=Name(id="range"), args=[steps])):
                 yield f"{index} + 1 == {program.code(steps.value)}"
             case _:
                 pass
 
 
+def under_no_sync(program: Program, window: Window, ddp: str = "") -> Iterator[tuple[Verb, ...]]:
+    """Encloses what stands between a forward of `ddp` (by default: what it calls) and its backward."""
+    for contribution in window.contributions[-1:]:
+        forward = contribution.forward
+        # A helper that is given the model may call it anywhere: its forward is no event.
+        if forward is None or forward not in window.between:
+            continue
+        if not isinstance(forward.node, Call) or is_chance(dotted(forward.node.func)):
+            continue
+        name = ddp or dotted(forward.node.func)
+        loop = program.loop_around(contribution.backward.node)
+        for test in boundary_tests(program, window):
+            verbs: list[Verb] = [Import("contextlib", "nullcontext")]
+            if isinstance(loop, For) and isinstance(loop.target, Name) and loop.target.id == "_":
+                verbs.append(Rename(loop.target, "micro_step"))
+                test = test.replace("_ + 1", "micro_step + 1", 1)
+            header = f"with nullcontext() if {test} else {name}.no_sync():"
+            yield *verbs, Enclose(forward.node, contribution.backward.node, header)
+
+
 def boundary_of(program: Program, step: Node) -> Expr | None:
     """What the guard of a step asks: its test, or what the name in it was worked out from in the same round."""
-    guard = guard_of(program, step)
+    guard = program.guard_around(step)
     if guard is not None and isinstance(guard.test, Name):
         values = program.assigned.get(guard.test.id, ())
-        if len(values) == 1 and loop_of(program, values[0]) is loop_of(program, guard):
+        if len(values) == 1 and program.loop_around(values[0]) is program.loop_around(guard):
             return values[0]
     return guard.test if guard is not None else None
 
@@ -94,7 +97,7 @@ def remainders(test: Expr) -> Iterator[Binary]:
 
 def is_counted_by_the_caller(program: Program, step: Node) -> bool:
     """True for a boundary that asks for a count which came with the data, as one part of what a function is given."""
-    guard = guard_of(program, step)
+    guard = program.guard_around(step)
     function = program.function_around(step)
     if guard is None or function is None:
         return False
@@ -108,33 +111,6 @@ def is_counted_by_the_caller(program: Program, step: Node) -> bool:
         if isinstance(node, Assign) and isinstance(node.value, Name) and node.value.id in given
         for target in node.targets
     )
-
-
-def is_told_by_the_caller(entry: Function | None, step: Node) -> bool:
-    """True for a step behind a flag that is given to the function where the run starts: nobody knows when it is set."""
-    if entry is None:
-        return False
-    flags = {param.name for param in entry.params}
-    behind = False
-    for node in walk(entry.body):
-        if node is step:
-            break
-        if isinstance(node, If) and not node.orelse and _flag(node.test) in flags:
-            if step in walk(node.body):
-                return True
-            behind = behind or isinstance(node.body[-1], Return)
-    return behind
-
-
-def _flag(test: Expr) -> str:
-    """The name that a test asks for, or for the opposite of."""
-    bare = test.operand if isinstance(test, Unary) else test
-    return bare.id if isinstance(bare, Name) else ""
-
-
-def mentions(expr: Expr, name: str) -> bool:
-    """True when an expression has a name or member of this name in it."""
-    return name in render(expr).replace("(", ".").replace(")", ".").split(".")
 
 
 def ends(program: Program, loop: For | While, counters: set[str]) -> Iterator[Expr]:

@@ -24,11 +24,11 @@ def stands_for(program: Program, argument: Expr, *, number: bool = False) -> tup
             if name not in known:
                 known.add(name)
                 waiting.extend(program.assigned.get(name, ()))
-                waiting.extend(_given(program, name))
+                waiting.extend(_arguments_for(program, name))
     return tuple(found)
 
 
-def _given(program: Program, name: str) -> Iterator[Expr]:
+def _arguments_for(program: Program, name: str) -> Iterator[Expr]:
     """What the file's own calls give the parameters of a name."""
     for function in program.functions:
         names = [q.name for q in function.params]

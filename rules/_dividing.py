@@ -27,7 +27,7 @@ from accumlint.reading.names import is_length
 from accumlint.reading.program import Program
 from accumlint.tracing.trace import Backward, Window
 
-from ._boundaries import boundary_of, loop_of, remainders
+from ._boundaries import boundary_of, remainders
 
 
 def loss_of(backward: Backward) -> Expr | None:
@@ -60,10 +60,10 @@ def _window_sizes(program: Program, window: Window) -> Iterator[str]:
                 case _:
                     pass
     for backward in window.backwards[-1:]:
-        match loop_of(program, backward.node):
+        match program.loop_around(backward.node):
             case For(iterable=Call(func=Name(id="range"), args=[size])) as loop if (
                 # A loop that the step is in as well goes over windows.
-                loop_of(program, window.step.node) is not loop
+                program.loop_around(window.step.node) is not loop
             ):
                 yield program.code(size.value)
             case _:

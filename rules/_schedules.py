@@ -399,7 +399,9 @@ def _length_of(program: Program, node: Node) -> Expr | None:
         case _:
             return None
     low = name.lower()
-    is_loader = program.roles.told.get(name) == "loader" or any(part in low for part in _LOADERS)
+    is_loader = program.roles.inferred.get(name) == "loader" or any(
+        part in low for part in _LOADERS
+    )
     return of if is_loader and "dataset" not in low else None
 
 

@@ -29,9 +29,7 @@ from accumlint.rule import (
 )
 from accumlint.tracing.trace import MARKED, OF_A_MODEL, PICKED, Contribution, Trace, Window
 
-from ._ranks import averaged_by
 from ._token_sums import token_sums
-from ._weights import applied, divisions, is_mean_of_picked, steady_windows
 
 # Evidence that labels are those of positions.
 _OF_LABELS = ("left out", "padded labels", "random mask", "tuning data")
@@ -69,46 +67,38 @@ class MeanLossNotNormalisedByTokens(Rule):
 
     Good:
 
-    ```python
-    import torch.nn.functional as F
-
-    PAD = 0
-
-
-    def train(model, loader, optimizer, accumulation_steps):
-        batches = iter(loader)
-        for _ in range(len(loader) // accumulation_steps):
-            optimizer.zero_grad()
-            tokens = 0
-            for _ in range(accumulation_steps):
-                source, target = next(batches)
-                labels = target.masked_fill(target == PAD, -100).flatten()
-                logits = model(source).flatten(0, 1)
-                loss = F.cross_entropy(logits, labels, ignore_index=-100, reduction="sum")
-                tokens += (labels != -100).sum()
-                loss.backward()
-            for group in optimizer.param_groups:
-                for parameter in group["params"]:
-                    if parameter.grad is not None:
-                        parameter.grad /= tokens
-            optimizer.step()
+    ```diff
+             optimizer.zero_grad()
+    +        tokens = 0
+             for _ in range(accumulation_steps):
+    @@
+                 logits = model(source).flatten(0, 1)
+    -            loss = F.cross_entropy(logits, labels, ignore_index=-100)
+    -            (loss / accumulation_steps).backward()
+    +            loss = F.cross_entropy(logits, labels, ignore_index=-100, reduction="sum")
+    +            tokens += (labels != -100).sum()
+    +            loss.backward()
+    +        for group in optimizer.param_groups:
+    +            for parameter in group["params"]:
+    +                if parameter.grad is not None:
+    +                    parameter.grad /= tokens
+             optimizer.step()
     ```
 
     Counting before the window is as good: collect its micro-batches, count their targets, and divide each summed loss
     by that count. Clip after the division, and divide after `unscale_` with a GradScaler. On several ranks the count
     is that of all ranks, over the world size under DDP, which averages: `p.grad *= world_size / tokens`.
 
-    When it stays silent: on rows of one fixed length (packed blocks, images, classification), on losses that are
-    means over sequences or pairs rather than tokens, and on sums that are divided by a count of the whole window.
-    A mean that is never divided at all is ACC102, one that counts padding ACC108, one over the tokens of all ranks
-    ACC106.
+    When it stays silent: on rows of one fixed length (packed blocks, images, classification), on losses that are means
+    over sequences or pairs rather than tokens, and on sums that are divided by a count of the whole window. A mean that
+    is never divided at all is ACC102, one that counts padding ACC108, one over the tokens of all ranks ACC106.
 
     Where a framework's trainer divides (Lightning's automatic optimisation, the Trainer of transformers), the finding
     stands at the `return` of the loss and holds with more than one accumulation step. A `compute_loss` that takes
     `num_items_in_batch` and ignores it is ACC601. A Trainer of transformers, or an `SFTTrainer`, that takes the loss
     from the model is reported at the call that makes it where it divides that mean. Since 4.46 it counts the window's
-    tokens for models whose `forward` takes `**kwargs`: not for a model of the project that takes none, for GPT-2 and its
-    like before 4.49, for masked, encoder-decoder, CTC and token classification models before 5.0. Which releases a
+    tokens for models whose `forward` takes `**kwargs`: not for a model of the project that takes none, for GPT-2 and
+    its like before 4.49, for masked, encoder-decoder, CTC and token classification models before 5.0. Which releases a
     project can use is read from what it pins (in its requirements, README, scripts or images) and from arguments that
     later ones refuse: `evaluation_strategy=` (up to 4.50) and the Trainer's `tokenizer=` (up to 4.57). `train_batch` of
     a DeepSpeed pipeline is reported as well, since its engine averages the means of the micro-batches.
@@ -138,11 +128,8 @@ class MeanLossNotNormalisedByTokens(Rule):
 
     [hf]: https://github.com/huggingface/transformers/pull/34191
     [trl]: https://github.com/huggingface/trl/issues/2175
-    [accelerate]: https://huggingface.co/docs/accelerate/usage_guides/gradient_accumulation
     """
 
-    code = "ACC101"
-    name = "mean-loss-not-normalised-by-tokens"
     severity = Severity.ERROR
     observed = Observed.WEIGHTS
     symptom = Symptom.WEIGHTS
@@ -151,8 +138,8 @@ class MeanLossNotNormalisedByTokens(Rule):
 
     def check_program(self, program: Program) -> Iterator[Finding]:
         for call, why in program.dividing_trainers:
-            evidence = told_of_trainers(program.evidence)
-            sure = of_what_is_told(about_losses(evidence, of_model=True))
+            evidence = evidence_from_trainers(program.evidence)
+            sure = confidence_of(about_losses(evidence, of_model=True))
             if sure is not None:
                 found = self.at(
                     call,
@@ -171,9 +158,9 @@ class MeanLossNotNormalisedByTokens(Rule):
                 continue
             evidence = trace.program.evidence
             if trace.entry.driven is not None:
-                evidence = told_of_trainers(evidence)
+                evidence = evidence_from_trainers(evidence)
             told = about_losses(evidence, of_model=any(map(is_of_the_model, unseen)))
-            sure = of_what_is_seen(uneven, evidence) if uneven else of_what_is_told(told)
+            sure = confidence_of_means(uneven, evidence) if uneven else confidence_of(told)
             if sure is None:
                 continue
             first = (uneven or unseen)[0]
@@ -190,7 +177,7 @@ class MeanLossNotNormalisedByTokens(Rule):
                 severity=Severity.WARNING if by_weight else Severity.ERROR,
                 window=window,
                 related=[Related(e.part, e.row.says) for e in evidence],
-                applied=applied(window),
+                applied=window.applied,
                 expected=by_counts(window),
                 fixes=token_sums(trace, window),
             )
@@ -201,15 +188,15 @@ def weighted_the_same(trace: Trace) -> Iterator[Window]:
 
     What is divided twice (ACC103) weighs every micro-batch the same as well.
     """
-    for window in steady_windows(trace):
-        if divisions(trace, window) in (1, 2):
+    for window in trace.steady_windows():
+        if trace.divisions(window) in (1, 2):
             yield window
-    for window in steady_windows(trace, rescaled=True):
-        if divisions(trace, window) == 0:
+    for window in trace.steady_windows(rescaled=True):
+        if trace.divisions(window) == 0:
             yield window
 
 
-def of_what_is_seen(uneven: list[Contribution], evidence: tuple[Evidence, ...]) -> Confidence:
+def confidence_of_means(uneven: list[Contribution], evidence: tuple[Evidence, ...]) -> Confidence:
     """How sure it is that counts differ where a mean was seen that leaves some labels out."""
     varies = uneven[0].varies
     told = weight(evidence)
@@ -218,7 +205,7 @@ def of_what_is_seen(uneven: list[Contribution], evidence: tuple[Evidence, ...]) 
         return Confidence.LIKELY if varies == MARKED else Confidence.CERTAIN
     if varies == OF_A_MODEL:
         # What a model does with its labels is not seen.
-        return of_what_is_told(evidence) or Confidence.POSSIBLE
+        return confidence_of(evidence) or Confidence.POSSIBLE
     if told >= STRONG and leaves_labels_out(evidence):
         return Confidence.CERTAIN
     # Whoever writes a label to ignore, other than the default, has data with it: the borders of a segmentation.
@@ -229,9 +216,9 @@ def of_what_is_seen(uneven: list[Contribution], evidence: tuple[Evidence, ...]) 
     return Confidence.POSSIBLE
 
 
-def told_of_trainers(evidence: tuple[Evidence, ...]) -> tuple[Evidence, ...]:
+def evidence_from_trainers(evidence: tuple[Evidence, ...]) -> tuple[Evidence, ...]:
     """Evidence about what a framework's trainer is given: the name of a model in another file does not tell which."""
-    return tuple(e for e in evidence if e.own or e.key != "language model")
+    return tuple(e for e in evidence if e.is_local or e.key != "language model")
 
 
 def is_fixed(evidence: tuple[Evidence, ...]) -> bool:
@@ -239,7 +226,7 @@ def is_fixed(evidence: tuple[Evidence, ...]) -> bool:
     return any(e.key == "ratio" for e in evidence) and weight(evidence) < 0
 
 
-def of_what_is_told(evidence: tuple[Evidence, ...]) -> Confidence | None:
+def confidence_of(evidence: tuple[Evidence, ...]) -> Confidence | None:
     """How sure it is that counts differ where nothing is seen but a loss from the model; None for no reason at all.
 
     Labels that are left out one by one are labels of positions.
@@ -287,8 +274,8 @@ def is_uneven(c: Contribution) -> bool:
     """
     divisor = c.divisor
     another = divisor is not None and (
-        (divisor.kind in ("elements", "rows") and not is_mean_of_picked(c))
-        or (bool(divisor.over) and averaged_by(c))
+        (divisor.kind in ("elements", "rows") and not c.is_mean_of_picked)
+        or (bool(divisor.over) and c.averaged_by)
     )
     return c.reduction == "mean" and bool(c.varies) and not another
 

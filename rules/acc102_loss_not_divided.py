@@ -23,15 +23,6 @@ from accumlint.tracing.trace import Backward, Contribution, Trace, Window
 
 from ._dividing import divided, loss_of, window_sizes
 from ._partial import lengths
-from ._weights import (
-    applied,
-    divisions,
-    expected,
-    foreign_divisor,
-    is_scale_free,
-    steady_windows,
-    unknown_factors,
-)
 
 
 class LossNotDivided(Rule):
@@ -62,19 +53,11 @@ class LossNotDivided(Rule):
 
     Good:
 
-    ```python
-    import torch.nn.functional as F
-
-
-    def train(model, loader, optimizer, accumulation_steps):
-        batches = iter(loader)
-        for _ in range(len(loader) // accumulation_steps):
-            optimizer.zero_grad()
-            for _ in range(accumulation_steps):
-                images, labels = next(batches)
-                loss = F.cross_entropy(model(images), labels)
-                (loss / accumulation_steps).backward()
-            optimizer.step()
+    ```diff
+                 loss = F.cross_entropy(model(images), labels)
+    -            loss.backward()
+    +            (loss / accumulation_steps).backward()
+             optimizer.step()
     ```
 
     When it stays silent: when a framework divides (Accelerate's and DeepSpeed's `backward`, Lightning's automatic
@@ -104,13 +87,10 @@ class LossNotDivided(Rule):
     See: the gradient-accumulation section of [PyTorch's AMP examples][amp], which divides; [nanoGPT #168][nanogpt],
     which points out that Adam hides the factor and that the clipping threshold does not; [e2e_sae #70][e2e].
 
-    [amp]: https://docs.pytorch.org/docs/stable/notes/amp_examples.html#gradient-accumulation
     [nanogpt]: https://github.com/karpathy/nanoGPT/issues/168
     [e2e]: https://github.com/ApolloResearch/e2e_sae/pull/70
     """
 
-    code = "ACC102"
-    name = "loss-not-divided"
     severity = Severity.WARNING
     observed = Observed.UNDIVIDED
     symptom = Symptom.SCALE
@@ -120,9 +100,9 @@ class LossNotDivided(Rule):
     def check(self, trace: Trace) -> Iterator[Finding]:
         if trace.main.hides("loss", "optimizer"):
             return
-        for window in steady_windows(trace):
+        for window in trace.steady_windows():
             reductions = {c.reduction for c in window.contributions}
-            divided = divisions(trace, window)
+            divided = trace.divisions(window)
             for place, message in in_part(trace, window) if divided is None else ():
                 yield self.at(
                     place,
@@ -133,7 +113,7 @@ class LossNotDivided(Rule):
                 )
             if reductions & {"sum", "window"} or divided != 0:
                 continue
-            if foreign_divisor(trace, window) is not None:
+            if trace.foreign_divisor(window) is not None:
                 continue
             if all(b.via == "lightning" for b in window.backwards):
                 continue
@@ -158,10 +138,10 @@ class LossNotDivided(Rule):
                 backward,
                 f"`{backward.loss}` is summed over the micro-batches of a window and never divided{doubt}",
                 confidence=Confidence.CERTAIN if seen and not perhaps else Confidence.LIKELY,
-                severity=self.severity if is_scale_free(window.step.optimizer) else Severity.ERROR,
+                severity=self.severity if window.step.optimizer.is_scale_free else Severity.ERROR,
                 window=window,
-                applied=applied(window),
-                expected="" if pieces else expected(window),
+                applied=window.applied,
+                expected="" if pieces else window.expected,
                 fixes=() if pieces else divide(trace.program, window),
             )
 
@@ -224,7 +204,7 @@ def _parts(window: Window) -> dict[tuple[str, ...], list[Fraction]]:
     """The factor of each term in each micro-batch, where it is the same one; unknown factors only weigh the term."""
     parts: dict[tuple[str, ...], list[Fraction | None]] = {}
     for c in window.contributions:
-        if not unknown_factors(c) and c.reduction in ("mean", "unknown"):
+        if not c.unknown_factors and c.reduction in ("mean", "unknown"):
             parts.setdefault(_part(c), []).append(c.weight)
     followed = {p: [f for f in factors if f] for p, factors in parts.items()}
     return {p: fs for p, fs in followed.items() if len(fs) == len(parts[p]) and len({*fs}) == 1}

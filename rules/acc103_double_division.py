@@ -36,7 +36,6 @@ from accumlint.rule import (
 from accumlint.tracing.trace import Backward, Rescale, Trace, Window
 
 from ._dividing import undivided
-from ._weights import applied, divisions, expected, steady_windows
 
 
 class DoubleDivision(Rule):
@@ -67,20 +66,11 @@ class DoubleDivision(Rule):
 
     Good:
 
-    ```python
-    import torch.nn.functional as F
-    from accelerate import Accelerator
-
-
-    def train(model, loader, optimizer, accumulation_steps):
-        accelerator = Accelerator(gradient_accumulation_steps=accumulation_steps)
-        model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
-        for images, labels in loader:
-            with accelerator.accumulate(model):
-                loss = F.cross_entropy(model(images), labels)
-                accelerator.backward(loss)
-                optimizer.step()
-                optimizer.zero_grad()
+    ```diff
+                 loss = F.cross_entropy(model(images), labels)
+    -            accelerator.backward(loss / accumulation_steps)
+    +            accelerator.backward(loss)
+                 optimizer.step()
     ```
 
     When it stays silent: a division by hand beside a plain `Accelerator()` is right, since one step is its default and
@@ -97,36 +87,33 @@ class DoubleDivision(Rule):
     with Lightning; the parameters are 74 % of the distance trained away. The silent cases above are exact (5e-8).
 
     See: [accelerate #3533][double] and [#1773][example]; [DeepSpeed #7439][deepspeed], where its maintainers name
-    `scale_wrt_gas`; Accelerate's [guide to gradient accumulation][guide].
+    `scale_wrt_gas`; Accelerate's [guide to gradient accumulation][accelerate].
 
     [double]: https://github.com/huggingface/accelerate/issues/3533
     [example]: https://github.com/huggingface/accelerate/issues/1773
     [deepspeed]: https://github.com/deepspeedai/DeepSpeed/issues/7439
-    [guide]: https://huggingface.co/docs/accelerate/usage_guides/gradient_accumulation
     """
 
-    code = "ACC103"
-    name = "double-division"
     severity = Severity.WARNING
     observed = Observed.DIVIDED_TWICE
     symptom = Symptom.SCALE
     fix = Applicability.UNSAFE
 
     def check(self, trace: Trace) -> Iterator[Finding]:
-        for window in steady_windows(trace):
-            if divisions(trace, window) == 2:
+        for window in trace.steady_windows():
+            if trace.divisions(window) == 2:
                 backward = window.contributions[0].backward
                 yield self.at(
                     backward,
                     self._message(backward) + _where(trace, backward),
-                    confidence=sure(trace, backward),
+                    confidence=confidence_in(trace, backward),
                     window=window,
-                    applied=applied(window),
-                    expected=expected(window),
+                    applied=window.applied,
+                    expected=window.expected,
                     fixes=divide_once(trace.program, window),
                 )
-        for window in steady_windows(trace, rescaled=True):
-            if divisions(trace, window) == 1:
+        for window in trace.steady_windows(rescaled=True):
+            if trace.divisions(window) == 1:
                 backward = window.contributions[0].backward
                 rescale = next(r for r in window.of(Rescale) if not r.reduced)
                 yield self.at(
@@ -134,7 +121,7 @@ class DoubleDivision(Rule):
                     f"`{backward.loss}` is divided by the accumulation steps, and so are the gradients",
                     window=window,
                     related=[Related(rescale.node, "the gradients are divided here")],
-                    expected=expected(window),
+                    expected=window.expected,
                 )
 
     def check_program(self, program: Program) -> Iterator[Finding]:
@@ -165,7 +152,7 @@ class DoubleDivision(Rule):
         )
 
 
-def sure(trace: Trace, backward: Backward) -> Confidence:
+def confidence_in(trace: Trace, backward: Backward) -> Confidence:
     """Less sure of an engine that is made elsewhere: what it divides by is taken from how it is asked to step.
 
     Nor is it sure that an Accelerator runs under DeepSpeed, where the steps are read from its plugin.

@@ -13,7 +13,6 @@ from accumlint.rule import Applicability, Confidence, Finding, Fix, Observed, Ru
 from accumlint.tracing.trace import Backward, Trace, Window
 
 from ._dividing import divisions_of, window_sizes
-from ._weights import applied, expected, foreign_divisor, steady_windows, weights
 
 
 class DivisorNotWindowSize(Rule):
@@ -44,19 +43,11 @@ class DivisorNotWindowSize(Rule):
 
     Good:
 
-    ```python
-    import torch.nn.functional as F
-
-
-    def train(model, loader, optimizer, accumulation_steps):
-        batches = iter(loader)
-        for _ in range(len(loader) // accumulation_steps):
-            optimizer.zero_grad()
-            for micro_step in range(accumulation_steps):
-                images, labels = next(batches)
-                loss = F.cross_entropy(model(images), labels)
-                (loss / accumulation_steps).backward()
-            optimizer.step()
+    ```diff
+                 loss = F.cross_entropy(model(images), labels)
+    -            (loss / (micro_step + 1)).backward()
+    +            (loss / accumulation_steps).backward()
+             optimizer.step()
     ```
 
     When it stays silent: on `/ len(group)` and on shares such as `len(chunk) / len(batch)`, whose sum over a window is
@@ -75,26 +66,23 @@ class DivisorNotWindowSize(Rule):
     See: the gradient-accumulation section of [PyTorch's AMP examples][amp], whose divisor is the window's own constant;
     [nanoGPT #605][running], which asks for the running index.
 
-    [amp]: https://docs.pytorch.org/docs/stable/notes/amp_examples.html#gradient-accumulation
     [running]: https://github.com/karpathy/nanoGPT/issues/605
     """
 
-    code = "ACC104"
-    name = "divisor-not-window-size"
     severity = Severity.WARNING
     observed = Observed.OTHER_DIVISOR
     fix = Applicability.UNSAFE
 
     def check(self, trace: Trace) -> Iterator[Finding]:
-        for window in steady_windows(trace):
-            divisor = foreign_divisor(trace, window)
-            if counts_up(weights(window)):
+        for window in trace.steady_windows():
+            divisor = trace.foreign_divisor(window)
+            if counts_up(window.factors):
                 yield self._finding(
                     trace.program,
                     window,
                     "a running index, so each micro-batch weighs less than the last",
                 )
-            elif divides_the_last(weights(window)):
+            elif divides_the_last(window.factors):
                 last = window.contributions[-1].backward
                 length = len(window.microbatches)
                 yield self._finding(
@@ -127,8 +115,8 @@ class DivisorNotWindowSize(Rule):
             confidence=confidence,
             window=window,
             fixes=divide_by_size(program, window),
-            applied=applied(window),
-            expected=expected(window),
+            applied=window.applied,
+            expected=window.expected,
         )
 
 

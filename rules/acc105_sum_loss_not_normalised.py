@@ -7,8 +7,6 @@ from collections.abc import Iterator
 from accumlint.rule import Confidence, Finding, Observed, Rule, Severity, Symptom
 from accumlint.tracing.trace import Trace
 
-from ._weights import applied, divisions, steady_windows
-
 
 class SumLossNotNormalised(Rule):
     """A loss that sums over its elements is divided by the accumulation steps and by nothing else.
@@ -71,8 +69,6 @@ class SumLossNotNormalised(Rule):
     [loss]: https://docs.pytorch.org/docs/stable/generated/torch.nn.CrossEntropyLoss.html
     """
 
-    code = "ACC105"
-    name = "sum-loss-not-normalised"
     severity = Severity.WARNING
     observed = Observed.SUMMED
     symptom = Symptom.SCALE
@@ -81,7 +77,7 @@ class SumLossNotNormalised(Rule):
     def check(self, trace: Trace) -> Iterator[Finding]:
         if trace.main.hides("loss", "optimizer"):
             return
-        for window in steady_windows(trace):
+        for window in trace.steady_windows():
             # A sum among means is a part (a penalty) that its author weighed against them.
             parts = {c.backward for c in window.contributions if c.reduction != "sum"}
             sums = [
@@ -89,7 +85,7 @@ class SumLossNotNormalised(Rule):
                 for c in window.contributions
                 if c.reduction == "sum" and not c.symbols and c.backward not in parts
             ]
-            times = divisions(trace, window)
+            times = trace.divisions(window)
             if sums and times in (0, 1):
                 backward = sums[0].backward
                 yield self.at(
@@ -98,6 +94,6 @@ class SumLossNotNormalised(Rule):
                     + ("the accumulation steps only" if times else "nothing"),
                     confidence=Confidence.CERTAIN if times else Confidence.POSSIBLE,
                     window=window,
-                    applied=applied(window),
+                    applied=window.applied,
                     expected="the sum of all gradients, divided by the elements of the window",
                 )

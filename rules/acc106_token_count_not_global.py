@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from accumlint.reading.frameworks import AVERAGE_SETTINGS
 from accumlint.rule import Confidence, Finding, Observed, Rule, Severity, Symptom
 from accumlint.tracing.trace import Contribution, Trace, Window
-
-from ._ranks import averaged_by, averages_its_own_way, has_other_factors, is_sure
-from ._weights import divisions, steady_windows
 
 
 class TokenCountNotGlobal(Rule):
@@ -46,29 +44,18 @@ class TokenCountNotGlobal(Rule):
 
     Good:
 
-    ```python
-    from contextlib import nullcontext
-
-    import torch.distributed as dist
-    import torch.nn.functional as F
-    from torch.nn.parallel import DistributedDataParallel
-
-
-    def train(model, loader, optimizer, accumulation_steps):
-        ddp = DistributedDataParallel(model)
-        batches = iter(loader)
-        for _ in range(len(loader) // accumulation_steps):
-            window = [next(batches) for _ in range(accumulation_steps)]
-            tokens = sum((labels != -100).sum() for _, labels in window)
-            dist.all_reduce(tokens)
-            optimizer.zero_grad()
-            for micro_step, (inputs, labels) in enumerate(window):
-                last = micro_step + 1 == accumulation_steps
-                with nullcontext() if last else ddp.no_sync():
-                    logits = ddp(inputs).flatten(0, 1)
-                    loss = F.cross_entropy(logits, labels.flatten(), reduction="sum")
-                    (loss * dist.get_world_size() / tokens).backward()
-            optimizer.step()
+    ```diff
+    +import torch.distributed as dist
+     import torch.nn.functional as F
+    @@
+             tokens = sum((labels != -100).sum() for _, labels in window)
+    +        dist.all_reduce(tokens)
+             optimizer.zero_grad()
+    @@
+                     loss = F.cross_entropy(logits, labels.flatten(), reduction="sum")
+    -                (loss / tokens).backward()
+    +                (loss * dist.get_world_size() / tokens).backward()
+             optimizer.step()
     ```
 
     The factor is there because DDP averages over the ranks (ACC107).
@@ -91,30 +78,27 @@ class TokenCountNotGlobal(Rule):
     See: Accelerate's guide to [samples of variable size][accelerate], which gathers the count;
     `average_tokens_across_devices` in [`TrainingArguments`][trainer].
 
-    [accelerate]: https://huggingface.co/docs/accelerate/usage_guides/gradient_accumulation
     [trainer]: https://huggingface.co/docs/transformers/main_classes/trainer
     """
 
-    code = "ACC106"
-    name = "token-count-not-global"
     severity = Severity.WARNING
     observed = Observed.COUNT_NOT_GLOBAL
     symptom = Symptom.WEIGHTS
     ranks = 2
 
     def check(self, trace: Trace) -> Iterator[Finding]:
-        if averages_its_own_way(trace.program) or trace.main.hides("loss", "optimizer"):
+        if trace.program.words & AVERAGE_SETTINGS or trace.main.hides("loss", "optimizer"):
             return
-        for window in steady_windows(trace):
+        for window in trace.steady_windows():
             for c in window.contributions:
-                if not averaged_by(c) or c.over or has_other_factors(c):
+                if not c.averaged_by or c.over or c.has_other_factors:
                     continue
                 told = fault(trace, window, c)
                 if told:
                     yield self.at(
                         c.backward,
                         told,
-                        confidence=Confidence.CERTAIN if is_sure(c) else Confidence.LIKELY,
+                        confidence=Confidence.CERTAIN if c.is_wrapped else Confidence.LIKELY,
                         window=window,
                     )
 
@@ -124,13 +108,13 @@ def fault(trace: Trace, window: Window, c: Contribution) -> str:
     divisor = c.divisor
     if divisor is None or divisor.kind != "some":
         return ""
-    several = "" if is_sure(c) else " (if there are several)"
+    several = "" if c.is_wrapped else " (if there are several)"
     if c.reduction == "window" and not divisor.over:
         return (
             f"`{c.backward.loss}` is a sum divided by `{divisor.text}` of this rank's window, while "
-            f"{averaged_by(c)} weighs every rank the same{several}"
+            f"{c.averaged_by} weighs every rank the same{several}"
         )
-    if c.reduction == "mean" and divisor.over == "sum" and divisions(trace, window) == 1:
+    if c.reduction == "mean" and divisor.over == "sum" and trace.divisions(window) == 1:
         return (
             f"`{c.backward.loss}` is a sum divided by `{divisor.text}` of one micro-batch on all ranks, "
             f"and the window weighs every micro-batch the same{several}"

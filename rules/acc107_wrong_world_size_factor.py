@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from accumlint.editing import Replace
+from accumlint.reading.frameworks import AVERAGE_SETTINGS
 from accumlint.reading.ir import Binary, render
 from accumlint.reading.program import Program
 from accumlint.rule import (
@@ -21,16 +22,9 @@ from accumlint.rule import (
 from accumlint.tracing.trace import Contribution, Rescale, Trace, Window
 
 from ._dividing import divisions_of, undivided
-from ._ranks import (
-    averaged_by,
-    averages_its_own_way,
-    due_ranks,
-    gathers,
-    has_other_factors,
-    is_sure,
-    reduced_by_hand,
-)
-from ._windows import typical_windows
+
+# What gathers tensors over ranks: a loss made of these has a gradient on every rank.
+_GATHERING = ("all_gather", "allgather", "gatherlayer", "gather_features", "gather_with_grad")
 
 
 class WrongWorldSizeFactor(Rule):
@@ -70,36 +64,18 @@ class WrongWorldSizeFactor(Rule):
 
     Good:
 
-    ```python
-    from contextlib import nullcontext
-
-    import torch.distributed as dist
-    import torch.nn.functional as F
-    from torch.nn.parallel import DistributedDataParallel
-
-
-    def train(model, loader, optimizer, accumulation_steps):
-        ddp = DistributedDataParallel(model)
-        world_size = dist.get_world_size()
-        batches = iter(loader)
-        for _ in range(len(loader) // accumulation_steps):
-            optimizer.zero_grad()
-            for micro_step in range(accumulation_steps):
-                inputs, targets = next(batches)
-                last = micro_step + 1 == accumulation_steps
-                with nullcontext() if last else ddp.no_sync():
-                    loss = F.cross_entropy(ddp(inputs), targets)
-                    loss = loss / accumulation_steps
-                    loss.backward()
-            optimizer.step()
+    ```diff
+                     loss = F.cross_entropy(ddp(inputs), targets)
+    -                loss = loss / (accumulation_steps * world_size)
+    +                loss = loss / accumulation_steps
+                     loss.backward()
     ```
 
     When it stays silent: without a wrapper that is seen (gradients summed by hand need the division); when the loss
     also has factors that could not be followed, or the gradients are rescaled before the step by anything but the
-    number of ranks alone; on a sum that nothing
-    divides; when a communication hook or a divide factor replaces the average; on a factor W in a file that gathers
-    tensors over ranks, since a contrastive loss over gathered features needs it; and on a loss that was itself reduced
-    over ranks, which is ACC307.
+    number of ranks alone; on a sum that nothing divides; when a communication hook or a divide factor replaces the
+    average; on a factor W in a file that gathers tensors over ranks, since a contrastive loss over gathered features
+    needs it; and on a loss that was itself reduced over ranks, which is ACC307.
 
     A finding is `certain` under DDP and FSDP and `likely` under Accelerate and Fabric, which may run one process, and
     where a divided loss is not seen to be a mean.
@@ -112,13 +88,8 @@ class WrongWorldSizeFactor(Rule):
 
     See: [`DistributedDataParallel`][ddp], "gradients are averaged across processes"; Accelerate's guide to
     [samples of variable size][accelerate], which multiplies by the number of processes for this reason.
-
-    [ddp]: https://docs.pytorch.org/docs/stable/generated/torch.nn.parallel.DistributedDataParallel.html
-    [accelerate]: https://huggingface.co/docs/accelerate/usage_guides/gradient_accumulation
     """
 
-    code = "ACC107"
-    name = "wrong-world-size-factor"
     severity = Severity.WARNING
     observed = Observed.WORLD_FACTOR
     symptom = Symptom.SCALE
@@ -126,26 +97,28 @@ class WrongWorldSizeFactor(Rule):
     fix = Applicability.UNSAFE
 
     def check(self, trace: Trace) -> Iterator[Finding]:
-        if averages_its_own_way(trace.program) or trace.main.hides("loss", "optimizer"):
+        if trace.program.words & AVERAGE_SETTINGS or trace.main.hides("loss", "optimizer"):
             return
-        for window in typical_windows(trace):
+        for window in trace.typical_windows():
             again = divided_again(window)
             if again is not None:
                 yield self.at(
                     again,
                     "the gradients are divided by the number of ranks, over which "
-                    f"{averaged_by(window.contributions[0])} has averaged them",
+                    f"{window.contributions[0].averaged_by} has averaged them",
                     confidence=Confidence.LIKELY,
                     window=window,
                 )
             if window.of(Rescale):
                 continue
             for c in window.contributions:
-                if not averaged_by(c) or c.over or has_other_factors(c):
+                if not c.averaged_by or c.over or c.has_other_factors:
                     continue
-                told = fault(c, gathers(trace.program))
+                told = fault(
+                    c, any(part in w.lower() for w in trace.program.words for part in _GATHERING)
+                )
                 if told:
-                    seen = is_sure(c) and c.reduction != "unknown"
+                    seen = c.is_wrapped and c.reduction != "unknown"
                     yield self.at(
                         c.backward,
                         told,
@@ -158,19 +131,19 @@ class WrongWorldSizeFactor(Rule):
 def divided_again(window: Window) -> Rescale | None:
     """The one place that divides gradients by the number of ranks, whose average a wrapper has taken."""
     rescales = {e.node: e for e in window.of(Rescale)}
-    if len(rescales) != 1 or reduced_by_hand(window) or not window.contributions:
+    if len(rescales) != 1 or window.reduced_by_hand or not window.contributions:
         return None
     (only,) = rescales.values()
-    averaged = all(is_sure(c) and c.ranks == 0 and not c.over for c in window.contributions)
+    averaged = all(c.is_wrapped and c.ranks == 0 and not c.over for c in window.contributions)
     means = all(c.divisor is None for c in window.contributions)
     return only if only.ranks == -1 and only.factor == 1 and averaged and means else None
 
 
 def fault(c: Contribution, gathered: bool) -> str:
     """What is wrong with the factor of the world size, "" for nothing."""
-    due = due_ranks(c)
-    loss, who = f"`{c.backward.loss}`", averaged_by(c)
-    several = "" if is_sure(c) else " (if there are several)"
+    due = c.due_ranks
+    loss, who = f"`{c.backward.loss}`", c.averaged_by
+    several = "" if c.is_wrapped else " (if there are several)"
     name = next((symbol[2:] for symbol in c.symbols), "")
     if due is None and c.reduction == "unknown" and c.ranks < 0:
         return f"{loss} is divided by `{name}`, and {who} averages over the ranks again (if it is a mean)"

@@ -9,9 +9,6 @@ from accumlint.reading.targets import leaves_labels_out
 from accumlint.rule import Confidence, Finding, Observed, Rule, Severity, Symptom
 from accumlint.tracing.trace import Divisor, Trace
 
-from ._weights import is_mean_of_picked
-from ._windows import typical_windows
-
 # A mask of this name leaves tokens out; any other one may be a weight that the loss is meant to have.
 _OF_TOKENS = re.compile(
     r"pad|atten|attn|loss_mask|label|token|valid|response|completion|target_mask|seq", re.IGNORECASE
@@ -51,25 +48,20 @@ class PaddingCountedAsTokens(Rule):
 
     Good:
 
-    ```python
-    import torch.nn.functional as F
-    from torch.nn.utils.rnn import pad_sequence
-
-
-    def train(model, loader, optimizer, accumulation_steps):
-        batches = iter(loader)
-        for _ in range(len(loader) // accumulation_steps):
-            window = [next(batches) for _ in range(accumulation_steps)]
-            tokens = sum(len(target) for _, targets in window for target in targets)
-            optimizer.zero_grad()
-            for rows, targets in window:
-                labels = pad_sequence(targets, batch_first=True, padding_value=-100)
-                logits = model(pad_sequence(rows, batch_first=True)).flatten(0, 1)
-                loss = F.cross_entropy(
-                    logits, labels.flatten(), ignore_index=-100, reduction="sum"
-                )
-                (loss / tokens).backward()
-            optimizer.step()
+    ```diff
+         for _ in range(len(loader) // accumulation_steps):
+    +        window = [next(batches) for _ in range(accumulation_steps)]
+    +        tokens = sum(len(target) for _, targets in window for target in targets)
+             optimizer.zero_grad()
+    -        for _ in range(accumulation_steps):
+    -            rows, targets = next(batches)
+    +        for rows, targets in window:
+                 labels = pad_sequence(targets, batch_first=True, padding_value=-100)
+    @@
+                 )
+    -            (loss / labels.numel() / accumulation_steps).backward()
+    +            (loss / tokens).backward()
+             optimizer.step()
     ```
 
     When it stays silent: on a sum divided by the rows of a batch, which is a loss per sequence; on a constant, such as
@@ -93,17 +85,15 @@ class PaddingCountedAsTokens(Rule):
     [loss]: https://docs.pytorch.org/docs/stable/generated/torch.nn.CrossEntropyLoss.html
     """
 
-    code = "ACC108"
-    name = "padding-counted-as-tokens"
     severity = Severity.WARNING
     observed = Observed.PADDING_COUNTED
     symptom = Symptom.SCALE
 
     def check(self, trace: Trace) -> Iterator[Finding]:
-        for window in typical_windows(trace):
+        for window in trace.typical_windows():
             for c in window.contributions:
                 divisor = c.divisor
-                if divisor is None or c.weight is None or is_mean_of_picked(c):
+                if divisor is None or c.weight is None or c.is_mean_of_picked:
                     continue
                 loss = f"`{c.backward.loss}`"
                 if divisor.kind == "elements" and divisor.leaves_out:

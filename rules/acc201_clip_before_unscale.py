@@ -43,22 +43,10 @@ class ClipBeforeUnscale(Rule):
 
     Good:
 
-    ```python
-    import torch
-    import torch.nn.functional as F
-
-
-    def train(model, loader, optimizer, max_norm):
-        scaler = torch.amp.GradScaler("cuda")
-        for images, labels in loader:
-            with torch.autocast("cuda", dtype=torch.float16):
-                loss = F.cross_entropy(model(images), labels)
-            scaler.scale(loss).backward()
-            scaler.unscale_(optimizer)
-            torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm)
-            scaler.step(optimizer)
-            scaler.update()
-            optimizer.zero_grad()
+    ```diff
+             scaler.scale(loss).backward()
+    +        scaler.unscale_(optimizer)
+             torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm)
     ```
 
     When it stays silent: with `GradScaler(enabled=False)`, whose scale is 1, and where the flag that switches it on is
@@ -80,8 +68,6 @@ class ClipBeforeUnscale(Rule):
     [examples]: https://github.com/pytorch/examples/issues/1196
     """
 
-    code = "ACC201"
-    name = "clip-before-unscale"
     severity = Severity.ERROR
     observed = Observed.CLIPPED_SCALED
     symptom = Symptom.CLIPPED

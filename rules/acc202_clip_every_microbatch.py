@@ -17,12 +17,9 @@ from accumlint.rule import (
     Symptom,
     safe,
 )
-from accumlint.tracing.trace import Backward, Clip, Run, Step, Trace, Window
+from accumlint.tracing.trace import Backward, Clip, Run, Step, Trace, Window, mean, weighted
 
 from ._calls import accelerators
-from ._clips import idle_clips
-from ._weights import mean, weighted, weights
-from ._windows import is_entangled
 
 
 class ClipEveryMicrobatch(Rule):
@@ -54,21 +51,11 @@ class ClipEveryMicrobatch(Rule):
 
     Good:
 
-    ```python
-    import torch
-    import torch.nn.functional as F
-
-
-    def train(model, loader, optimizer, accumulation_steps, max_norm):
-        batches = iter(loader)
-        for _ in range(len(loader) // accumulation_steps):
-            optimizer.zero_grad()
-            for _ in range(accumulation_steps):
-                images, labels = next(batches)
-                loss = F.cross_entropy(model(images), labels)
-                (loss / accumulation_steps).backward()
-            torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm)
-            optimizer.step()
+    ```diff
+                 (loss / accumulation_steps).backward()
+    -            torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm)
+    +        torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm)
+             optimizer.step()
     ```
 
     Under Accelerate the clip belongs under `if accelerator.sync_gradients:`; the prepared optimizer waits for the
@@ -89,11 +76,8 @@ class ClipEveryMicrobatch(Rule):
 
     [accelerate]: https://github.com/huggingface/accelerate/issues/641
     [diffusers]: https://github.com/huggingface/diffusers/pull/721
-    [amp]: https://docs.pytorch.org/docs/stable/notes/amp_examples.html#gradient-accumulation
     """
 
-    code = "ACC202"
-    name = "clip-every-microbatch"
     severity = Severity.ERROR
     observed = Observed.CLIPPED_EARLY
     symptom = Symptom.CLIPPED
@@ -102,9 +86,9 @@ class ClipEveryMicrobatch(Rule):
 
     def check(self, trace: Trace) -> Iterator[Finding]:
         # Ahead of every backward of some window: its first call there bounds nothing at all, which is ACC208.
-        known = {c.node for w in trace.main.windows for c in idle_clips(trace.main, w)}
+        known = {c.node for w in trace.main.windows for c in trace.main.idle_clips(w)}
         for window in trace.main.windows:
-            if is_entangled(window):
+            if window.is_entangled:
                 continue
             for clip in window.of(Clip):
                 if clip.node in known or is_for_another(trace.main, window, clip):
@@ -147,7 +131,7 @@ def clipped(window: Window) -> str:
     """What is applied, with each clip around the sum that it bounds."""
     text = ""
     # A loss of several parts is written once.
-    factors = weights(window) or [window.weight(n) for n in window.microbatches]
+    factors = window.factors or [window.weight(n) for n in window.microbatches]
     waiting = {
         n: weighted(f, i)
         for i, (n, f) in enumerate(zip(window.microbatches, factors, strict=True), 1)

@@ -45,25 +45,11 @@ class UnscaleEveryMicrobatch(Rule):
 
     Good:
 
-    ```python
-    import torch
-    import torch.nn.functional as F
-
-
-    def train(model, loader, optimizer, accumulation_steps, max_norm):
-        scaler = torch.amp.GradScaler("cuda")
-        batches = iter(loader)
-        for _ in range(len(loader) // accumulation_steps):
-            for _ in range(accumulation_steps):
-                images, labels = next(batches)
-                with torch.autocast("cuda", dtype=torch.float16):
-                    loss = F.cross_entropy(model(images), labels) / accumulation_steps
-                scaler.scale(loss).backward()
-            scaler.unscale_(optimizer)
-            torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm)
-            scaler.step(optimizer)
-            scaler.update()
-            optimizer.zero_grad()
+    ```diff
+                 scaler.scale(loss).backward()
+    -            scaler.unscale_(optimizer)
+    +        scaler.unscale_(optimizer)
+             torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm)
     ```
 
     When it stays silent: with `GradScaler(enabled=False)`, where `unscale_` does nothing; on one call for each of
@@ -84,8 +70,6 @@ class UnscaleEveryMicrobatch(Rule):
     [example]: https://github.com/pytorch/pytorch/pull/36601
     """
 
-    code = "ACC203"
-    name = "unscale-every-microbatch"
     severity = Severity.ERROR
     observed = Observed.UNSCALED_EARLY
     fix = Applicability.SAFE

@@ -42,23 +42,10 @@ class ScalerUpdateMissing(Rule):
 
     Good:
 
-    ```python
-    import torch
-    import torch.nn.functional as F
-
-
-    def train(model, loader, optimizer, accumulation_steps):
-        scaler = torch.amp.GradScaler("cuda")
-        batches = iter(loader)
-        for _ in range(len(loader) // accumulation_steps):
-            for _ in range(accumulation_steps):
-                images, labels = next(batches)
-                with torch.autocast("cuda", dtype=torch.float16):
-                    loss = F.cross_entropy(model(images), labels) / accumulation_steps
-                scaler.scale(loss).backward()
-            scaler.step(optimizer)
-            scaler.update()
-            optimizer.zero_grad()
+    ```diff
+             scaler.step(optimizer)
+    +        scaler.update()
+             optimizer.zero_grad()
     ```
 
     When it stays silent: on one `update()` after the steps of several optimizers, on a disabled scaler, and where a
@@ -73,11 +60,8 @@ class ScalerUpdateMissing(Rule):
     See: [`GradScaler.step` and `GradScaler.update`][scaler]; the [AMP examples][amp], where both stand together.
 
     [scaler]: https://docs.pytorch.org/docs/stable/amp.html#torch.amp.GradScaler
-    [amp]: https://docs.pytorch.org/docs/stable/notes/amp_examples.html#gradient-accumulation
     """
 
-    code = "ACC204"
-    name = "scaler-update-missing"
     severity = Severity.WARNING
     observed = Observed.UPDATE_MISSING
     fix = Applicability.SAFE

@@ -55,23 +55,12 @@ class ScalerUpdateMisplaced(Rule):
 
     Good:
 
-    ```python
-    import torch
-    import torch.nn.functional as F
-
-
-    def train(model, loader, optimizer, accumulation_steps):
-        scaler = torch.amp.GradScaler("cuda")
-        batches = iter(loader)
-        for _ in range(len(loader) // accumulation_steps):
-            for _ in range(accumulation_steps):
-                images, labels = next(batches)
-                with torch.autocast("cuda", dtype=torch.float16):
-                    loss = F.cross_entropy(model(images), labels) / accumulation_steps
-                scaler.scale(loss).backward()
-            scaler.step(optimizer)
-            scaler.update()
-            optimizer.zero_grad()
+    ```diff
+                 scaler.scale(loss).backward()
+    +        scaler.step(optimizer)
+             scaler.update()
+    -        scaler.step(optimizer)
+             optimizer.zero_grad()
     ```
 
     When it stays silent: when every gradient that a later step applies was made after the update, as in a GAN that
@@ -93,8 +82,6 @@ class ScalerUpdateMisplaced(Rule):
     [assertion]: https://github.com/huggingface/accelerate/issues/357
     """
 
-    code = "ACC205"
-    name = "scaler-update-misplaced"
     severity = Severity.ERROR
     observed = Observed.UPDATE_MISPLACED
     fix = Applicability.SAFE

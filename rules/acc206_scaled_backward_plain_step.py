@@ -51,23 +51,12 @@ class ScaledBackwardPlainStep(Rule):
 
     Good:
 
-    ```python
-    import torch
-    import torch.nn.functional as F
-
-
-    def train(model, loader, optimizer, accumulation_steps):
-        scaler = torch.amp.GradScaler("cuda")
-        batches = iter(loader)
-        for _ in range(len(loader) // accumulation_steps):
-            for _ in range(accumulation_steps):
-                images, labels = next(batches)
-                with torch.autocast("cuda", dtype=torch.float16):
-                    loss = F.cross_entropy(model(images), labels) / accumulation_steps
-                scaler.scale(loss).backward()
-            scaler.step(optimizer)
-            scaler.update()
-            optimizer.zero_grad()
+    ```diff
+                 scaler.scale(loss).backward()
+    -        optimizer.step()
+    +        scaler.step(optimizer)
+    +        scaler.update()
+             optimizer.zero_grad()
     ```
 
     When it stays silent: with `GradScaler(enabled=False)`; when `unscale_` took the scale off before the step (right
@@ -82,11 +71,8 @@ class ScaledBackwardPlainStep(Rule):
     See: [typical mixed precision training][amp] in PyTorch's AMP examples; [`GradScaler.step`][step].
 
     [amp]: https://docs.pytorch.org/docs/stable/notes/amp_examples.html#typical-mixed-precision-training
-    [step]: https://docs.pytorch.org/docs/stable/amp.html#torch.amp.GradScaler.step
     """
 
-    code = "ACC206"
-    name = "scaled-backward-plain-step"
     severity = Severity.ERROR
     observed = Observed.STEPPED_SCALED
     symptom = Symptom.SCALE

@@ -72,29 +72,10 @@ class NonfiniteGuardSkipsScalerUpdate(Rule):
 
     Good:
 
-    ```python
-    import torch
-    import torch.nn.functional as F
-
-
-    def train(model, loader, optimizer, accumulation_steps, max_norm):
-        scaler = torch.amp.GradScaler("cuda")
-        batches = iter(loader)
-        for _ in range(len(loader) // accumulation_steps):
-            for _ in range(accumulation_steps):
-                images, labels = next(batches)
-                with torch.autocast("cuda", dtype=torch.float16):
-                    loss = F.cross_entropy(model(images), labels) / accumulation_steps
-                scaler.scale(loss).backward()
-            scaler.unscale_(optimizer)
-            norm = torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm)
-            if not torch.isfinite(norm):
-                optimizer.zero_grad()
-                scaler.update()
-                continue
-            scaler.step(optimizer)
-            scaler.update()
-            optimizer.zero_grad()
+    ```diff
+                 optimizer.zero_grad()
+    +            scaler.update()
+                 continue
     ```
 
     The whole guard can go as well, unless it counts or logs: `scaler.step` leaves the update out by itself when
@@ -115,11 +96,8 @@ class NonfiniteGuardSkipsScalerUpdate(Rule):
 
     [lvsm]: https://github.com/Haian-Jin/LVSM/pull/19
     [espnet]: https://github.com/espnet/espnet/pull/2362
-    [step]: https://docs.pytorch.org/docs/stable/amp.html#torch.amp.GradScaler.step
     """
 
-    code = "ACC207"
-    name = "nonfinite-guard-skips-scaler-update"
     severity = Severity.ERROR
     symptom = Symptom.STUCK
     observed = Observed.OVERFLOW_UNHEARD

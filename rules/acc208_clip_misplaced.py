@@ -6,9 +6,7 @@ from collections.abc import Iterator
 
 from accumlint.editing import Before, Move
 from accumlint.rule import Applicability, Finding, Observed, Rule, Severity, Symptom, safe
-from accumlint.tracing.trace import Trace
-
-from ._clips import follows_step, idle_clips
+from accumlint.tracing.trace import Backward, Clear, Clip, Forward, Run, Step, Trace
 
 
 class ClipMisplaced(Rule):
@@ -40,21 +38,12 @@ class ClipMisplaced(Rule):
 
     Good:
 
-    ```python
-    import torch
-    import torch.nn.functional as F
-
-
-    def train(model, loader, optimizer, accumulation_steps, max_norm):
-        batches = iter(loader)
-        for _ in range(len(loader) // accumulation_steps):
-            for _ in range(accumulation_steps):
-                images, labels = next(batches)
-                loss = F.cross_entropy(model(images), labels)
-                (loss / accumulation_steps).backward()
-            torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm)
-            optimizer.step()
-            optimizer.zero_grad()
+    ```diff
+                 (loss / accumulation_steps).backward()
+    +        torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm)
+             optimizer.step()
+    -        torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm)
+             optimizer.zero_grad()
     ```
 
     When it stays silent: when another clip stands between the last backward and the step; on a clip without a limit
@@ -68,15 +57,11 @@ class ClipMisplaced(Rule):
     where the threshold is a little below the norm (.3) and 6.0 times too long where it is far below (.05); the
     parameters end 10 % and 590 % of the distance trained away.
 
-    See: [PyTorch's AMP examples][amp], which clip between the last backward and the step;
-    [`clip_grad_norm_`][clip].
+    See: [PyTorch's AMP examples][amp], which clip between the last backward and the step; [`clip_grad_norm_`][clip].
 
     [amp]: https://docs.pytorch.org/docs/stable/notes/amp_examples.html#gradient-clipping
-    [clip]: https://docs.pytorch.org/docs/stable/generated/torch.nn.utils.clip_grad_norm_.html
     """
 
-    code = "ACC208"
-    name = "clip-misplaced"
     severity = Severity.WARNING
     observed = Observed.CLIPPED_LATE
     symptom = Symptom.CLIPPED
@@ -88,7 +73,7 @@ class ClipMisplaced(Rule):
             return
         for window in run.windows:
             step = f"`{window.step.subject}.step()`"
-            for clip in idle_clips(run, window):
+            for clip in run.idle_clips(window):
                 told = (
                     f"gradients are clipped after {step} has applied them"
                     if follows_step(run, clip)
@@ -96,3 +81,10 @@ class ClipMisplaced(Rule):
                 )
                 fix = safe("Clip right before the step", Move(clip.node, Before(window.step.node)))
                 yield self.at(clip, told, window=window, fixes=[fix])
+
+
+def follows_step(run: Run, clip: Clip) -> bool:
+    """True when a clip stands behind a step, and not ahead of the next window."""
+    before = (e for e in reversed(run.events[: clip.index]))
+    telling = next((e for e in before if isinstance(e, Step | Backward | Clear | Forward)), None)
+    return isinstance(telling, Step)

@@ -48,26 +48,10 @@ class StepSkipKeepsGradients(Rule):
 
     Good:
 
-    ```python
-    import torch
-    import torch.nn.functional as F
-
-
-    def train(model, loader, optimizer, scheduler, accumulation_steps):
-        scaler = torch.amp.GradScaler("cuda")
-        batches = iter(loader)
-        for _ in range(len(loader) // accumulation_steps):
-            for _ in range(accumulation_steps):
-                images, labels = next(batches)
-                with torch.autocast("cuda", dtype=torch.float16):
-                    loss = F.cross_entropy(model(images), labels) / accumulation_steps
-                scaler.scale(loss).backward()
-            scale = scaler.get_scale()
-            scaler.step(optimizer)
-            scaler.update()
-            if scaler.get_scale() >= scale:
-                scheduler.step()
-            optimizer.zero_grad()
+    ```diff
+                 scheduler.step()
+    -            optimizer.zero_grad()
+    +        optimizer.zero_grad()
     ```
 
     The scheduler is right where it is: a skipped step should not move the learning rate.
@@ -80,12 +64,8 @@ class StepSkipKeepsGradients(Rule):
     the clearing in every window: 29 updates, scale 32768.
 
     See: [`GradScaler.step`][step], which skips; Accelerate's `optimizer_step_was_skipped`.
-
-    [step]: https://docs.pytorch.org/docs/stable/amp.html#torch.amp.GradScaler.step
     """
 
-    code = "ACC209"
-    name = "step-skip-keeps-gradients"
     severity = Severity.ERROR
     observed = Observed.KEPT_AFTER_SKIP
     symptom = Symptom.STUCK

@@ -30,9 +30,7 @@ from accumlint.tracing.trace import (
     Window,
 )
 
-from ._ranks import is_sharded
-from ._syncing import under_no_sync
-from ._windows import sources
+from ._boundaries import under_no_sync
 from ._wrapping import wrapped_elsewhere, wrapped_in_project
 
 _SWITCHES = {"disable_allreduce", "disable_need_reduction"}
@@ -58,10 +56,9 @@ _OWN_BACKWARDS = {"tensor", "scaler", "apex"}
 class NoSyncMissing(Rule):
     """DDP all-reduces in every backward of a window, although the step needs it only once.
 
-    Averaging over ranks is linear, so the result is right: the gradient that is applied is the one
-    that a single reduction at the boundary gives. What is lost is time. A window of N micro-batches
-    sends everything N times; with N = 4 that is 20 all-reduce calls where 5 do, and 117 KB where 29
-    KB do.
+    Averaging over ranks is linear, so the result is right: the gradient that is applied is the one that a single
+    reduction at the boundary gives. What is lost is time. A window of N micro-batches sends everything N times; with N
+    = 4 that is 20 all-reduce calls where 5 do, and 117 KB where 29 KB do.
 
     Bad:
 
@@ -84,54 +81,42 @@ class NoSyncMissing(Rule):
 
     Good:
 
-    ```python
-    from contextlib import nullcontext
-
-    import torch.nn.functional as F
-    from torch.nn.parallel import DistributedDataParallel
-
-
-    def train(model, loader, optimizer, accumulation_steps):
-        ddp = DistributedDataParallel(model)
-        batches = iter(loader)
-        for _ in range(len(loader) // accumulation_steps):
-            optimizer.zero_grad()
-            for micro_step in range(accumulation_steps):
-                inputs, targets = next(batches)
-                with nullcontext() if micro_step + 1 == accumulation_steps else ddp.no_sync():
-                    loss = F.cross_entropy(ddp(inputs), targets) / accumulation_steps
-                    loss.backward()
-            optimizer.step()
+    ```diff
+    +from contextlib import nullcontext
+    +
+     import torch.nn.functional as F
+    @@
+             optimizer.zero_grad()
+    -        for _ in range(accumulation_steps):
+    +        for micro_step in range(accumulation_steps):
+                 inputs, targets = next(batches)
+    -            loss = F.cross_entropy(ddp(inputs), targets) / accumulation_steps
+    -            loss.backward()
+    +            with nullcontext() if micro_step + 1 == accumulation_steps else ddp.no_sync():
+    +                loss = F.cross_entropy(ddp(inputs), targets) / accumulation_steps
+    +                loss.backward()
+             optimizer.step()
     ```
 
-    When it stays silent: on one process, with windows of one micro-batch, under Accelerate's
-    `accumulate`, DeepSpeed, Lightning and the HF Trainer (they switch synchronisation themselves),
-    with FSDP (where `no_sync` costs memory), as soon as the window uses `no_sync` or
-    `require_backward_grad_sync` in any way, and when a call that could not be followed received the
-    model. Under Accelerate and Fabric, with windows of the script's own, it is likely, since they
-    may run one process; where another file of the project wraps the model, it is likely and names
-    that place.
+    When it stays silent: on one process, with windows of one micro-batch, under Accelerate's `accumulate`, DeepSpeed,
+    Lightning and the HF Trainer (they switch synchronisation themselves), with FSDP (where `no_sync` costs memory), as
+    soon as the window uses `no_sync` or `require_backward_grad_sync` in any way, and when a call that could not be
+    followed received the model. Under Accelerate and Fabric, with windows of the script's own, it is likely, since they
+    may run one process; where another file of the project wraps the model, it is likely and names that place.
 
     When the fix is not offered: under Accelerate and Fabric, which have contexts of their own for it; with
-    `static_graph=True`, where a first backward under `no_sync`
-    fails inside the reducer, under ZeRO stage 2, which forbids `no_sync`, and for a forward that a
-    helper makes of the model that it is given, or that goes on through a network which is not
-    wrapped. Elsewhere it is unsafe, since a wrong condition turns a slow loop into one whose ranks
+    `static_graph=True`, where a first backward under `no_sync` fails inside the reducer, under ZeRO stage 2, which
+    forbids `no_sync`, and for a forward that a helper makes of the model that it is given, or that goes on through a
+    network which is not wrapped. Elsewhere it is unsafe, since a wrong condition turns a slow loop into one whose ranks
     drift apart (ACC302).
 
-    Measured: with 2 and with 4 ranks the gradients agree to 1.7e-16, whatever the bucket size, and
-    the ranks hold the same parameters. A window of 8 micro-batches of a model with 8.4 million
-    parameters took 2.37 s instead of 1.28 s (gloo, one host). Only lossy communication hooks give
-    another result.
+    Measured: with 2 and with 4 ranks the gradients agree to 1.7e-16, whatever the bucket size, and the ranks hold the
+    same parameters. A window of 8 micro-batches of a model with 8.4 million parameters took 2.37 s instead of 1.28 s
+    (gloo, one host). Only lossy communication hooks give another result.
 
-    See: [`DistributedDataParallel.no_sync`][ddp], pytorch#143580 and accelerate#3679 on
-    `static_graph`.
-
-    [ddp]: https://docs.pytorch.org/docs/stable/generated/torch.nn.parallel.DistributedDataParallel.html
+    See: [`DistributedDataParallel.no_sync`][ddp], pytorch#143580 and accelerate#3679 on `static_graph`.
     """
 
-    code = "ACC301"
-    name = "no-sync-missing"
     severity = Severity.INFO
     observed = Observed.REDUCED_EACH_TIME
     claim = Claim.COMMUNICATION
@@ -144,10 +129,10 @@ class NoSyncMissing(Rule):
             window = run.steady(optimizer)
             if window is None or hides_model(run) or switches(trace.program):
                 continue
-            if is_sharded(window) or window.of(NoSync) or window.of(SyncFlag):
+            if window.is_sharded or window.of(NoSync) or window.of(SyncFlag):
                 continue
             # What is cleared inside the window, by another defect, is reduced all the same.
-            these = sources(window)
+            these = window.sources
             added = [c for b in window.backwards for c in b.contributions]
             added = [c for c in added if (c.origin, c.network) in these]
             # One backward through several micro-batches reduces once.

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from accumlint.editing import Replace
-from accumlint.reading.ir import Choice, Function, walk
+from accumlint.reading.ir import Choice, Expr, Function, render, walk
 from accumlint.reading.program import Program
 from accumlint.rule import Applicability, Claim, Finding, Fix, Observed, Rule, Severity, safe
 from accumlint.tracing.trace import Forward, SyncFlag, Trace, Window
 
-from ._boundaries import boundary_tests, mentions
-from ._ranks import forward_of, unshared
+from ._boundaries import boundary_tests
 
 
 class NoSyncWrongStep(Rule):
@@ -48,50 +47,29 @@ class NoSyncWrongStep(Rule):
 
     Good:
 
-    ```python
-    from contextlib import nullcontext
-
-    import torch.nn.functional as F
-    from torch.nn.parallel import DistributedDataParallel
-
-
-    def train(model, loader, optimizer, accumulation_steps):
-        ddp = DistributedDataParallel(model)
-        batches = iter(loader)
-        for _ in range(len(loader) // accumulation_steps):
-            optimizer.zero_grad()
-            for micro_step in range(accumulation_steps):
-                inputs, targets = next(batches)
-                last = micro_step + 1 == accumulation_steps
-                with nullcontext() if last else ddp.no_sync():
-                    loss = F.cross_entropy(ddp(inputs), targets)
-                    (loss / accumulation_steps).backward()
-            optimizer.step()
+    ```diff
+                 last = micro_step + 1 == accumulation_steps
+    -            with ddp.no_sync() if last else nullcontext():
+    +            with nullcontext() if last else ddp.no_sync():
+                     loss = F.cross_entropy(ddp(inputs), targets)
     ```
 
-    When it stays silent: when the gradients are reduced by hand before the step, when a last
-    synchronised forward follows (even of a zero loss: it reduces all that was accumulated), under
-    frameworks that choose the micro-batch themselves, and, if nothing in the loop ever syncs, when
-    a call that could not be followed received the model or the optimizer, because it may reduce.
-    FSDP reads its flag after the backward and has a rule of its own (ACC309).
+    When it stays silent: when the gradients are reduced by hand before the step, when a last synchronised forward
+    follows (even of a zero loss: it reduces all that was accumulated), under frameworks that choose the micro-batch
+    themselves, and, if nothing in the loop ever syncs, when a call that could not be followed received the model or the
+    optimizer, because it may reduce. FSDP reads its flag after the backward and has a rule of its own (ACC309).
 
     When the fix is not offered: only the condition of a conditional expression is mended, by
     turning it round or by the boundary's own test. A window that lies wholly inside `no_sync` may
     be waiting for a reduction that was never written.
 
-    Measured (N = 4; 2 ranks, 4 ranks): relative error of the first applied gradient .23 and .28
-    with the whole window inside, .13 and .15 with the condition negated, .19 and .25 when only the
-    first micro-batch syncs, up to .34 and .39 on a forgotten partial window. The spread between
-    ranks is .11 to .25 of the distance trained; a right loop has 0.
+    Measured (N = 4; 2 ranks, 4 ranks): relative error of the first applied gradient .23 and .28 with the whole window
+    inside, .13 and .15 with the condition negated, .19 and .25 when only the first micro-batch syncs, up to .34 and .39
+    on a forgotten partial window. The spread between ranks is .11 to .25 of the distance trained; a right loop has 0.
 
-    See: [`DistributedDataParallel.no_sync`][ddp], whose warning says that the forward belongs
-    inside the context.
-
-    [ddp]: https://docs.pytorch.org/docs/stable/generated/torch.nn.parallel.DistributedDataParallel.html
+    See: [`DistributedDataParallel.no_sync`][ddp], whose warning says that the forward belongs inside the context.
     """
 
-    code = "ACC302"
-    name = "no-sync-wrong-step"
     severity = Severity.ERROR
     observed = Observed.UNSYNCED
     claim = Claim.RANKS
@@ -104,10 +82,10 @@ class NoSyncWrongStep(Rule):
             if not ever_synced and run.hides("model", "optimizer"):
                 continue
             for window in run.windows:
-                last = unshared(window)
+                last = window.unshared
                 if last is None or any(flag.after_forward for flag in window.of(SyncFlag)):
                     continue
-                forward = forward_of(window, last)
+                forward = window.forward_of(last)
                 if not any(f.bypassed for f in window.of(Forward)):
                     yield self.at(
                         forward or last.backward,
@@ -139,3 +117,8 @@ def choices(program: Program, window: Window) -> list[Choice]:
     nodes = [n for f in functions for n in walk(f.body)] if functions else program.nodes
     found = (n for n in nodes if isinstance(n, Choice))
     return [n for n in found if mentions(n.body, "no_sync") != mentions(n.orelse, "no_sync")]
+
+
+def mentions(expr: Expr, name: str) -> bool:
+    """True when an expression has a name or member of this name in it."""
+    return name in render(expr).replace("(", ".").replace(")", ".").split(".")

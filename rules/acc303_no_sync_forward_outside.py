@@ -14,10 +14,9 @@ from accumlint.tracing.trace import Backward, NoSync, Trace
 class NoSyncForwardOutside(Rule):
     """Only the backward is inside `no_sync`, where the context does nothing.
 
-    DDP decides in its forward whether the coming backward reduces. A forward outside the context
-    has already armed the reducer, and each of the N micro-batches of a window is reduced after all.
-    The gradients are right, the communication that the context was meant to save is spent: with N =
-    4, 20 all-reduce calls where 5 do.
+    DDP decides in its forward whether the coming backward reduces. A forward outside the context has already armed the
+    reducer, and each of the N micro-batches of a window is reduced after all. The gradients are right, the
+    communication that the context was meant to save is spent: with N = 4, 20 all-reduce calls where 5 do.
 
     Bad:
 
@@ -44,25 +43,13 @@ class NoSyncForwardOutside(Rule):
 
     Good:
 
-    ```python
-    from contextlib import nullcontext
-
-    import torch.nn.functional as F
-    from torch.nn.parallel import DistributedDataParallel
-
-
-    def train(model, loader, optimizer, accumulation_steps):
-        ddp = DistributedDataParallel(model)
-        batches = iter(loader)
-        for _ in range(len(loader) // accumulation_steps):
-            optimizer.zero_grad()
-            for micro_step in range(accumulation_steps):
-                inputs, targets = next(batches)
-                last = micro_step + 1 == accumulation_steps
-                with nullcontext() if last else ddp.no_sync():
-                    loss = F.cross_entropy(ddp(inputs), targets) / accumulation_steps
-                    loss.backward()
-            optimizer.step()
+    ```diff
+                 inputs, targets = next(batches)
+    -            loss = F.cross_entropy(ddp(inputs), targets) / accumulation_steps
+                 last = micro_step + 1 == accumulation_steps
+                 with nullcontext() if last else ddp.no_sync():
+    +                loss = F.cross_entropy(ddp(inputs), targets) / accumulation_steps
+                     loss.backward()
     ```
 
     When it stays silent: with FSDP, which reads its flag after the backward, and under Accelerate,
@@ -72,16 +59,11 @@ class NoSyncForwardOutside(Rule):
     When the fix is not offered: where the backward stands in two branches and only one of them is under `no_sync`:
     the forward belongs into both.
 
-    Measured: relative error 1.2e-16, no spread between ranks, as many all-reduce calls as without
-    `no_sync`.
+    Measured: relative error 1.2e-16, no spread between ranks, as many all-reduce calls as without `no_sync`.
 
     See: [`DistributedDataParallel.no_sync`][ddp], accelerate#1726, karpathy/build-nanogpt#30.
-
-    [ddp]: https://docs.pytorch.org/docs/stable/generated/torch.nn.parallel.DistributedDataParallel.html
     """
 
-    code = "ACC303"
-    name = "no-sync-forward-outside"
     severity = Severity.INFO
     observed = Observed.ARMED_FORWARD
     claim = Claim.COMMUNICATION

@@ -10,8 +10,6 @@ from accumlint.reading.program import Program
 from accumlint.rule import Applicability, Claim, Finding, Observed, Rule, Severity, safe
 from accumlint.tracing.trace import Contribution, Forward, SyncFlag, Trace
 
-from ._ranks import unshared
-
 
 class SyncFlagAfterForward(Rule):
     """`require_backward_grad_sync` is set after the forward, which is where DDP reads it.
@@ -44,23 +42,13 @@ class SyncFlagAfterForward(Rule):
 
     Good:
 
-    ```python
-    import torch.nn.functional as F
-    from torch.nn.parallel import DistributedDataParallel
-
-
-    def train(model, loader, optimizer, accumulation_steps):
-        ddp = DistributedDataParallel(model)
-        batches = iter(loader)
-        for _ in range(len(loader) // accumulation_steps):
-            optimizer.zero_grad()
-            for micro_step in range(accumulation_steps):
-                inputs, targets = next(batches)
-                last = micro_step + 1 == accumulation_steps
-                ddp.require_backward_grad_sync = last
-                loss = F.cross_entropy(ddp(inputs), targets) / accumulation_steps
-                loss.backward()
-            optimizer.step()
+    ```diff
+                 inputs, targets = next(batches)
+    -            loss = F.cross_entropy(ddp(inputs), targets) / accumulation_steps
+                 last = micro_step + 1 == accumulation_steps
+                 ddp.require_backward_grad_sync = last
+    +            loss = F.cross_entropy(ddp(inputs), targets) / accumulation_steps
+                 loss.backward()
     ```
 
     When it stays silent: with FSDP, whose `set_requires_gradient_sync` is read after the backward,
@@ -74,12 +62,8 @@ class SyncFlagAfterForward(Rule):
 
     See: [`DistributedDataParallel`][ddp] (`forward` asks `require_backward_grad_sync` and prepares
     the reducer), karpathy/build-nanogpt#30, modded-nanogpt#31.
-
-    [ddp]: https://docs.pytorch.org/docs/stable/generated/torch.nn.parallel.DistributedDataParallel.html
     """
 
-    code = "ACC304"
-    name = "sync-flag-after-forward"
     severity = Severity.ERROR
     observed = Observed.FLAG_LATE
     claim = Claim.RANKS
@@ -88,7 +72,7 @@ class SyncFlagAfterForward(Rule):
 
     def check(self, trace: Trace) -> Iterator[Finding]:
         for window in trace.main.windows:
-            last = unshared(window)
+            last = window.unshared
             if last is None or is_past_the_wrapper(last):
                 continue
             for flag in window.of(SyncFlag):

@@ -32,17 +32,15 @@ from accumlint.rule import (
 )
 from accumlint.tracing.trace import Run, Trace, Window
 
-from ._ranks import forward_of, reduced_by_hand, unshared
-from ._syncing import under_no_sync
+from ._boundaries import under_no_sync
 
 
 class DdpWrapperBypassed(Rule):
     """The loss comes from a forward past the DDP wrapper, so its gradients are never reduced.
 
-    DDP arms its reducer in its own `forward`. A forward that goes past the wrapper trains as if
-    there were one process: every rank applies the gradient of its own N micro-batches. With 2 ranks
-    the applied gradient is off by 23 %, with 4 ranks by 28 %, nothing raises, and the checkpoint of
-    rank 0 is what one process alone has learned.
+    DDP arms its reducer in its own `forward`. A forward that goes past the wrapper trains as if there were one process:
+    every rank applies the gradient of its own N micro-batches. With 2 ranks the applied gradient is off by 23 %, with 4
+    ranks by 28 %, nothing raises, and the checkpoint of rank 0 is what one process alone has learned.
 
     Bad:
 
@@ -65,24 +63,21 @@ class DdpWrapperBypassed(Rule):
 
     Good:
 
-    ```python
-    from contextlib import nullcontext
-
-    import torch.nn.functional as F
-    from torch.nn.parallel import DistributedDataParallel
-
-
-    def train(model, loader, optimizer, accumulation_steps):
-        ddp = DistributedDataParallel(model)
-        batches = iter(loader)
-        for _ in range(len(loader) // accumulation_steps):
-            optimizer.zero_grad()
-            for micro_step in range(accumulation_steps):
-                inputs, targets = next(batches)
-                with nullcontext() if micro_step + 1 == accumulation_steps else ddp.no_sync():
-                    loss = F.cross_entropy(ddp(inputs), targets)
-                    (loss / accumulation_steps).backward()
-            optimizer.step()
+    ```diff
+    +from contextlib import nullcontext
+    +
+     import torch.nn.functional as F
+    @@
+             optimizer.zero_grad()
+    -        for _ in range(accumulation_steps):
+    +        for micro_step in range(accumulation_steps):
+                 inputs, targets = next(batches)
+    -            loss = F.cross_entropy(ddp.module(inputs), targets)
+    -            (loss / accumulation_steps).backward()
+    +            with nullcontext() if micro_step + 1 == accumulation_steps else ddp.no_sync():
+    +                loss = F.cross_entropy(ddp(inputs), targets)
+    +                (loss / accumulation_steps).backward()
+             optimizer.step()
     ```
 
     A Trainer of Hugging Face's hands the wrapped model to `compute_loss`; one that calls `self.model`
@@ -96,21 +91,14 @@ class DdpWrapperBypassed(Rule):
     last reduction covers what they left in `.grad`; when the gradients are reduced by hand before
     the step; under Accelerate, when the prepared model is called as well or given to a helper.
 
-    When the fix is not offered: where a method of the inner model is called, which the wrapper does
-    not have.
+    When the fix is not offered: where a method of the inner model is called, which the wrapper does not have.
 
-    Measured: no all-reduce call at all. Relative error .23 (2 ranks) and .28 (4 ranks), spread
-    between ranks .25 of the distance trained. With only the last micro-batch past the wrapper: .13,
-    spread .11.
+    Measured: no all-reduce call at all. Relative error .23 (2 ranks) and .28 (4 ranks), spread between ranks .25 of the
+    distance trained. With only the last micro-batch past the wrapper: .13, spread .11.
 
-    See: [`DistributedDataParallel`][ddp], where gradients are reduced only for forwards through the
-    wrapper.
-
-    [ddp]: https://docs.pytorch.org/docs/stable/generated/torch.nn.parallel.DistributedDataParallel.html
+    See: [`DistributedDataParallel`][ddp], where gradients are reduced only for forwards through the wrapper.
     """
 
-    code = "ACC305"
-    name = "ddp-wrapper-bypassed"
     severity = Severity.ERROR
     observed = Observed.BYPASSED
     claim = Claim.RANKS
@@ -121,8 +109,8 @@ class DdpWrapperBypassed(Rule):
         run = trace.main
         ever_synced = any(c.synced for w in run.windows for c in w.contributions)
         for window in run.windows:
-            last = unshared(window)
-            forward = forward_of(window, last) if last is not None else None
+            last = window.unshared
+            forward = window.forward_of(last) if last is not None else None
             if forward is None:
                 yield from self.past_a_prepared_model(run, window)
             if forward is None or not forward.bypassed:
@@ -138,10 +126,10 @@ class DdpWrapperBypassed(Rule):
 
     def past_a_prepared_model(self, run: Run, window: Window) -> Iterator[Finding]:
         """The last forward of a window through what Accelerate took out of the wrapper that it had put on."""
-        if reduced_by_hand(window):
+        if window.reduced_by_hand:
             return
         last = {c.network: c for c in window.contributions}
-        forwards = [forward_of(window, c) for c in last.values() if c.wrapper == "accelerate"]
+        forwards = [window.forward_of(c) for c in last.values() if c.wrapper == "accelerate"]
         past = next((f for f in forwards if f is not None and f.bypassed), None)
         if past is not None and not run.hides("model", "optimizer"):
             yield self.at(
@@ -149,13 +137,15 @@ class DdpWrapperBypassed(Rule):
                 f"the forward through `{past.subject}` bypasses the DDP wrapper, so its gradients are "
                 "never reduced over ranks (where Accelerate runs several processes)",
                 # A part of the model that is asked by itself is often asked on purpose: the wrapper has no such method.
-                confidence=Confidence.LIKELY if is_whole(past.node) else Confidence.POSSIBLE,
+                confidence=Confidence.LIKELY
+                if is_call_of_model(past.node)
+                else Confidence.POSSIBLE,
                 window=window,
             )
 
     def check_program(self, program: Program) -> Iterator[Finding]:
         for function in program.functions:
-            past = past_the_given(program, function)
+            past = call_past_wrapper(program, function)
             if past is not None:
                 yield self.at(
                     past,
@@ -166,13 +156,13 @@ class DdpWrapperBypassed(Rule):
                 )
 
 
-def is_whole(forward: Node) -> bool:
+def is_call_of_model(forward: Node) -> bool:
     """True for a call of the model itself, and for a method that gives its loss."""
     func = forward.func if isinstance(forward, Call) else None
     return not isinstance(func, Attr) or func.name == "module" or "loss" in func.name
 
 
-def past_the_given(program: Program, function: Function) -> Call | None:
+def call_past_wrapper(program: Program, function: Function) -> Call | None:
     """The forward of `self.model` that a Trainer's loss is made of, beside the model that it is given."""
     given = [param.name for param in function.params[1:2]]
     of_a_trainer = any(base.endswith("Trainer") for base in function.bases)

@@ -10,8 +10,6 @@ from accumlint.reading.program import Program
 from accumlint.rule import Claim, Confidence, Finding, Observed, Related, Rule, Severity
 from accumlint.tracing.trace import Forward, Run, Trace, Window
 
-from ._ranks import reduced_by_hand
-
 # Who wraps, reduces, averages or shards in one of the many other ways.
 _OTHERWISE = re.compile(
     r"ddp(?!m)|fsdp|distributed_?data_?parallel|fully_?shard|zero_?redundancy|deepspeed|accelerat|horovod|hvd|fabric|lightning"
@@ -102,12 +100,9 @@ class ModelNeverWrapped(Rule):
 
     See: [`DistributedDataParallel`][ddp] and its [tutorial][tutorial].
 
-    [ddp]: https://docs.pytorch.org/docs/stable/generated/torch.nn.parallel.DistributedDataParallel.html
     [tutorial]: https://docs.pytorch.org/tutorials/intermediate/ddp_tutorial.html
     """
 
-    code = "ACC306"
-    name = "model-never-wrapped"
     severity = Severity.ERROR
     observed = Observed.UNWRAPPED
     claim = Claim.RANKS
@@ -121,10 +116,12 @@ class ModelNeverWrapped(Rule):
         for window in trace.main.windows:
             optimizer = window.step.optimizer
             known = optimizer.certain and optimizer.kind not in ("", *trace.program.classes)
-            if not known or reduced_by_hand(window) or any(c.wrapper for c in window.contributions):
+            if not known or window.reduced_by_hand or any(c.wrapper for c in window.contributions):
                 continue
             for forward in forwards(window):
-                if forward.model.certain and not given_away(trace.program, forward.model.text):
+                if forward.model.certain and not may_be_wrapped_by_a_call(
+                    trace.program, forward.model.text
+                ):
                     yield self.at(
                         forward.model.node,
                         f"`{forward.model.text}` is trained on every rank and its gradients are never "
@@ -173,7 +170,7 @@ def hands_on(run: Run) -> bool:
     )
 
 
-def given_away(program: Program, model: str) -> bool:
+def may_be_wrapped_by_a_call(program: Program, model: str) -> bool:
     """True when something is made of the model: it may be a wrapper."""
     for node in program.of(Assign):
         if isinstance(node.value, Call):

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from accumlint.reading.frameworks import AVERAGE_SETTINGS
 from accumlint.reading.ir import Binary, Call, dotted
 from accumlint.reading.program import Program
 from accumlint.rule import Finding, Observed, Related, Rule, Severity
 from accumlint.tracing.trace import Backward, Contribution, Event, Reduce, Rescale, Run, Trace
-
-from ._ranks import averaged_by, averages_its_own_way, due_ranks, has_other_factors
-from ._windows import typical_windows
 
 
 class LossAllReducedBeforeBackward(Rule):
@@ -52,29 +50,16 @@ class LossAllReducedBeforeBackward(Rule):
 
     Good:
 
-    ```python
-    from contextlib import nullcontext
-
-    import torch.distributed as dist
-    import torch.nn.functional as F
-    from torch.nn.parallel import DistributedDataParallel
-
-
-    def train(model, loader, optimizer, accumulation_steps, log):
-        ddp = DistributedDataParallel(model)
-        batches = iter(loader)
-        for _ in range(len(loader) // accumulation_steps):
-            optimizer.zero_grad()
-            for micro_step in range(accumulation_steps):
-                inputs, targets = next(batches)
-                last = micro_step + 1 == accumulation_steps
-                with nullcontext() if last else ddp.no_sync():
-                    loss = F.cross_entropy(ddp(inputs), targets) / accumulation_steps
-                    loss.backward()
-                shown = loss.detach().clone()
-                dist.all_reduce(shown)
-                log(shown.item() / dist.get_world_size())
-            optimizer.step()
+    ```diff
+                     loss = F.cross_entropy(ddp(inputs), targets) / accumulation_steps
+    -                dist.all_reduce(loss)
+    -                loss = loss / dist.get_world_size()
+    -                log(loss.item() * accumulation_steps)
+                     loss.backward()
+    +            shown = loss.detach().clone()
+    +            dist.all_reduce(shown)
+    +            log(shown.item() / dist.get_world_size())
+             optimizer.step()
     ```
 
     When it stays silent: when a copy is reduced (`loss.detach().clone()`, `loss.clone()`) or the backward came before;
@@ -92,26 +77,23 @@ class LossAllReducedBeforeBackward(Rule):
     the loss stays each rank's own.
 
     [reduce]: https://docs.pytorch.org/docs/stable/distributed.html#torch.distributed.all_reduce
-    [ddp]: https://docs.pytorch.org/docs/stable/generated/torch.nn.parallel.DistributedDataParallel.html
     """
 
-    code = "ACC307"
-    name = "loss-all-reduced-before-backward"
     severity = Severity.ERROR
     observed = Observed.LOSS_REDUCED
     ranks = 2
 
     def check(self, trace: Trace) -> Iterator[Finding]:
-        if averages_its_own_way(trace.program) or trace.main.hides("loss", "optimizer"):
+        if trace.program.words & AVERAGE_SETTINGS or trace.main.hides("loss", "optimizer"):
             return
-        for window in typical_windows(trace):
+        for window in trace.typical_windows():
             rescales = window.of(Rescale)
             if any(rescale.factor is None for rescale in rescales):
                 continue
             by_hand = sum(rescale.ranks for rescale in rescales)
             reduced = any(rescale.reduced for rescale in rescales)
             for c in window.contributions:
-                if not c.over or has_other_factors(c):
+                if not c.over or c.has_other_factors:
                     continue
                 told = fault(c, by_hand, reduced)
                 if told and not is_over_a_reduced_count(trace.program, c.backward.loss):
@@ -136,11 +118,11 @@ def is_over_a_reduced_count(program: Program, loss: str) -> bool:
 
 def fault(c: Contribution, by_hand: int, reduced: bool) -> str:
     """What the reduction of the loss does to the gradient, "" for nothing."""
-    own = due_ranks(c)
+    own = c.due_ranks
     due = 0 if own is None else own
     through = c.over.endswith("with gradient")
     due -= c.over == "sum with gradient"
-    if averaged_by(c) or reduced:
+    if c.averaged_by or reduced:
         power = c.ranks + by_hand
         if power < due and (own is not None or power < 0):
             return (

@@ -7,10 +7,6 @@ from collections.abc import Iterator
 from accumlint.rule import Confidence, Finding, Observed, Rule, Severity
 from accumlint.tracing.trace import Contribution, Rescale, Trace, Window
 
-from ._ranks import averaged_by, due_ranks, has_other_factors
-from ._weights import is_scale_free
-from ._windows import typical_windows
-
 
 class GradientAllReduceUnscaled(Rule):
     """Gradients are summed over ranks by hand without a division, or summed again with every micro-batch.
@@ -42,23 +38,10 @@ class GradientAllReduceUnscaled(Rule):
 
     Good:
 
-    ```python
-    import torch.distributed as dist
-    import torch.nn.functional as F
-
-
-    def train(model, loader, optimizer, accumulation_steps):
-        batches = iter(loader)
-        for _ in range(len(loader) // accumulation_steps):
-            optimizer.zero_grad()
-            for _ in range(accumulation_steps):
-                images, labels = next(batches)
-                loss = F.cross_entropy(model(images), labels)
-                (loss / accumulation_steps).backward()
-            for parameter in model.parameters():
-                dist.all_reduce(parameter.grad)
-                parameter.grad /= dist.get_world_size()
-            optimizer.step()
+    ```diff
+                 dist.all_reduce(parameter.grad)
+    +            parameter.grad /= dist.get_world_size()
+             optimizer.step()
     ```
 
     When it stays silent: on `ReduceOp.AVG`; when the loss or the gradients are divided by the world size, before or
@@ -83,8 +66,6 @@ class GradientAllReduceUnscaled(Rule):
     [tutorial]: https://docs.pytorch.org/tutorials/intermediate/dist_tuto.html
     """
 
-    code = "ACC308"
-    name = "gradient-all-reduce-unscaled"
     severity = Severity.ERROR
     observed = Observed.GRADIENT_SUMMED
     ranks = 2
@@ -92,7 +73,7 @@ class GradientAllReduceUnscaled(Rule):
     def check(self, trace: Trace) -> Iterator[Finding]:
         if trace.main.hides("loss", "model", "gradients", "optimizer"):
             return
-        for window in typical_windows(trace):
+        for window in trace.typical_windows():
             rescales = window.of(Rescale)
             summed = [rescale for rescale in rescales if rescale.reduced and rescale.ranks]
             if not summed or any(rescale.factor is None for rescale in rescales):
@@ -106,10 +87,10 @@ class GradientAllReduceUnscaled(Rule):
             if not known or len(known) < len(beyond) or max(powers) + max(known) <= 0:
                 continue
             again = len(powers) > 1
-            mild = is_scale_free(window.step.optimizer) and not again
+            mild = window.step.optimizer.is_scale_free and not again
             yield self.at(
                 summed[0],
-                told(window, again),
+                message(window, again),
                 confidence=Confidence.CERTAIN
                 if all(c.reduction != "unknown" for c in window.contributions)
                 else Confidence.LIKELY,
@@ -136,17 +117,17 @@ def power(c: Contribution, rescales: tuple[Rescale, ...]) -> int:
 
 def excess(c: Contribution) -> int | None:
     """The power that its loss has beyond what an average over ranks wants; None where it cannot be told."""
-    due = due_ranks(c)
+    due = c.due_ranks
     if due is None and c.reduction == "unknown" and c.divisor is None:
         due = 0
-    return None if due is None or has_other_factors(c) or c.over else c.ranks - due
+    return None if due is None or c.has_other_factors or c.over else c.ranks - due
 
 
-def told(window: Window, again: bool) -> str:
+def message(window: Window, again: bool) -> str:
     step = f"`{window.step.subject}.step()`"
     if again:
         return f"gradients are summed over ranks again with each micro-batch before {step}"
-    who = next((averaged_by(c) for c in window.contributions if averaged_by(c)), "")
+    who = next((c.averaged_by for c in window.contributions if c.averaged_by), "")
     if who:
         return f"gradients are summed over ranks before {step}, although {who} has averaged them"
     return f"gradients are summed over ranks and never divided before {step}"

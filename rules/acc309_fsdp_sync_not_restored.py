@@ -11,7 +11,6 @@ from accumlint.rule import Applicability, Finding, Fix, Observed, Related, Rule,
 from accumlint.tracing.trace import Backward, Run, SyncFlag, Trace, Window
 
 from ._boundaries import boundary_tests
-from ._ranks import reduced_by_hand
 
 
 class FsdpSyncNotRestored(Rule):
@@ -46,24 +45,11 @@ class FsdpSyncNotRestored(Rule):
 
     Good:
 
-    ```python
-    import torch.nn.functional as F
-    from torch.distributed.fsdp import fully_shard
-
-
-    def train(model, loader, make_optimizer, accumulation_steps):
-        fully_shard(model)
-        optimizer = make_optimizer(model.parameters())
-        batches = iter(loader)
-        for _ in range(len(loader) // accumulation_steps):
-            optimizer.zero_grad()
-            for micro_step in range(accumulation_steps):
-                inputs, targets = next(batches)
-                last = micro_step + 1 == accumulation_steps
-                model.set_requires_gradient_sync(last)
-                loss = F.cross_entropy(model(inputs), targets)
-                (loss / accumulation_steps).backward()
-            optimizer.step()
+    ```diff
+                 last = micro_step + 1 == accumulation_steps
+    -            model.set_requires_gradient_sync(not last)
+    +            model.set_requires_gradient_sync(last)
+                 loss = F.cross_entropy(model(inputs), targets)
     ```
 
     When it stays silent: when the flag is switched between the forward and the backward, which is early enough here
@@ -83,8 +69,6 @@ class FsdpSyncNotRestored(Rule):
     [fsdp]: https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html
     """
 
-    code = "ACC309"
-    name = "fsdp-sync-not-restored"
     severity = Severity.ERROR
     observed = Observed.SHARDS_UNSYNCED
     ranks = 2
@@ -99,7 +83,7 @@ class FsdpSyncNotRestored(Rule):
             for window in run.windows:
                 last = {c.network: c.backward for c in window.contributions}
                 flag = next((off[b] for b in last.values() if b in off), None)
-                if flag is None or reduced_by_hand(window):
+                if flag is None or window.reduced_by_hand:
                     continue
                 told = (
                     f"the last micro-batch before `{window.step.subject}.step()` goes backward with "

@@ -39,19 +39,11 @@ class ZeroGradBeforeStep(Rule):
 
     Good:
 
-    ```python
-    import torch.nn.functional as F
-
-
-    def train(model, loader, optimizer, accumulation_steps):
-        batches = iter(loader)
-        for _ in range(len(loader) // accumulation_steps):
-            for _ in range(accumulation_steps):
-                inputs, targets = next(batches)
-                loss = F.cross_entropy(model(inputs), targets) / accumulation_steps
-                loss.backward()
-            optimizer.step()
-            optimizer.zero_grad()
+    ```diff
+                 loss.backward()
+    +        optimizer.step()
+             optimizer.zero_grad()
+    -        optimizer.step()
     ```
 
     When it stays silent: when something is left to apply, and when no backward was seen to reach
@@ -63,12 +55,8 @@ class ZeroGradBeforeStep(Rule):
     `set_to_none=False` AdamW still decayed the weights (they moved by .10), and momentum moved on.
 
     See: [`Optimizer.zero_grad`][zero] on `set_to_none`.
-
-    [zero]: https://docs.pytorch.org/docs/stable/generated/torch.optim.Optimizer.zero_grad.html
     """
 
-    code = "ACC403"
-    name = "zero-grad-before-step"
     severity = Severity.ERROR
     observed = Observed.CLEARED_BEFORE_STEP
     fix = Applicability.SAFE
@@ -89,7 +77,7 @@ class ZeroGradBeforeStep(Rule):
                     and clear.index > window.backwards[-1].index
                     and not others
                     and _loses(clear, optimizer, run)
-                    and not is_meant(trace.program, clear.node, window.step.node)
+                    and not is_intended(trace.program, clear.node, window.step.node)
                 ):
                     yield self.at(
                         clear,
@@ -113,7 +101,7 @@ def _loses(clear: Clear, optimizer: TrainingObject, run: Run) -> bool:
     return bool(lost)
 
 
-def is_meant(program: Program, clear: Node, step: Node) -> bool:
+def is_intended(program: Program, clear: Node, step: Node) -> bool:
     """True where a condition asks for the clearing, or leaves out a backward between it and the step."""
     asked = [n for n in program.above(clear) if isinstance(n, If)]
     around = [n for n in program.above(step) if isinstance(n, If)]

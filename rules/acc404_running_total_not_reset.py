@@ -10,16 +10,12 @@ from accumlint.reading.program import Program
 from accumlint.rule import Applicability, Claim, Finding, Fix, Rule, Severity, safe
 from accumlint.tracing.trace import Add, Read, Trace
 
-from ._boundaries import loop_of
-from ._totals import first_values
-
 
 class RunningTotalNotReset(Rule):
     """A total that is reported as an epoch's mean is never set back: it holds earlier epochs too.
 
-    The gradients are untouched. What is printed, logged or handed to early stopping is wrong: the
-    sum of E epochs divided by the length of one is E times the mean, so a loss that falls looks
-    like one that rises.
+    The gradients are untouched. What is printed, logged or handed to early stopping is wrong: the sum of E epochs
+    divided by the length of one is E times the mean, so a loss that falls looks like one that rises.
 
     Bad:
 
@@ -41,20 +37,12 @@ class RunningTotalNotReset(Rule):
 
     Good:
 
-    ```python
-    import torch.nn.functional as F
-
-
-    def train(model, loader, optimizer, epochs):
-        for epoch in range(epochs):
-            total_loss = 0.0
-            for inputs, targets in loader:
-                optimizer.zero_grad()
-                loss = F.cross_entropy(model(inputs), targets)
-                loss.backward()
-                optimizer.step()
-                total_loss += loss.item()
-            print(epoch, total_loss / len(loader))
+    ```diff
+     def train(model, loader, optimizer, epochs):
+    -    total_loss = 0.0
+         for epoch in range(epochs):
+    +        total_loss = 0.0
+             for inputs, targets in loader:
     ```
 
     When it stays silent: when the total is divided by a count that grows with it, reported as a
@@ -67,8 +55,6 @@ class RunningTotalNotReset(Rule):
     Measured: the gradients agree exactly; only the log differs, by the factor E.
     """
 
-    code = "ACC404"
-    name = "running-total-not-reset"
     severity = Severity.INFO
     claim = Claim.LOG
     fix = Applicability.SAFE
@@ -108,7 +94,7 @@ def _is_read(name: Attr | Name, within: Call) -> bool:
 
 def reset_per_epoch(program: Program, read: Read) -> Iterator[Fix]:
     """Takes the first value into the loop over epochs at whose end the total is read."""
-    loop = loop_of(program, read.node)
-    for start in first_values(program, read.total) if loop is not None else ():
+    loop = program.loop_around(read.node)
+    for start in program.first_values(read.total) if loop is not None else ():
         if loop is not None:
             yield safe("Start every epoch from nothing", Sink(start, loop))

@@ -26,8 +26,6 @@ from accumlint.reading.names import is_count, is_score
 from accumlint.rule import Applicability, Claim, Confidence, Finding, Observed, Rule, Severity, safe
 from accumlint.tracing.trace import Add, EpochEnd, Put, Reset, Run, Step, Trace
 
-from ._boundaries import loop_of
-
 
 class RunningTotalAttached(Rule):
     """A total of losses is kept with its graph, and with it the graph of every micro-batch.
@@ -55,42 +53,29 @@ class RunningTotalAttached(Rule):
 
     Good:
 
-    ```python
-    import torch.nn.functional as F
-
-
-    def train_epoch(model, loader, optimizer):
-        total_loss = 0.0
-        for inputs, targets in loader:
-            optimizer.zero_grad()
-            loss = F.cross_entropy(model(inputs), targets)
-            loss.backward()
-            optimizer.step()
-            total_loss += loss.detach()
-        return total_loss / len(loader)
+    ```diff
+             optimizer.step()
+    -        total_loss += loss
+    +        total_loss += loss.detach()
+         return total_loss / len(loader)
     ```
 
-    When it stays silent: when the total itself goes backward (one backward for the whole window is
-    right, though it saves no memory: ACC407), when it is set back or restarted in every window,
-    when it reads like something counted from predictions (an accuracy), and under `torch.no_grad()`.
-    Where what is added is not known to be a loss, or comes of a function that cannot be read, the
-    finding is only *possible*: it may be a number without a graph.
+    When it stays silent: when the total itself goes backward (one backward for the whole window is right, though it
+    saves no memory: ACC407), when it is set back or restarted in every window, when it reads like something counted
+    from predictions (an accuracy), and under `torch.no_grad()`. Where what is added is not known to be a loss, or comes
+    of a function that cannot be read, the finding is only *possible*: it may be a number without a graph.
 
-    When the fix is not offered: where the total is not written as a sum, as with a list that losses are appended
-    to.
+    When the fix is not offered: where the total is not written as a sum, as with a list that losses are appended to.
 
     Measured: 18.4 KiB and 14 graph nodes per micro-batch are kept, against 3.4 KiB with
     `.detach()`; 496 to 522 KiB with `retain_graph=True` or without a backward. The gradients agree
     exactly. `.detach()` is better than `.item()`, which waits for the device on every micro-batch.
 
-    See: [the PyTorch FAQ][faq] ("Don't accumulate history across your training loop"),
-    transformers#6999, ray#40940.
+    See: [the PyTorch FAQ][faq] ("Don't accumulate history across your training loop"), transformers#6999, ray#40940.
 
     [faq]: https://docs.pytorch.org/docs/stable/notes/faq.html
     """
 
-    code = "ACC405"
-    name = "running-total-attached"
     severity = Severity.INFO
     observed = Observed.TOTAL_ATTACHED
     claim = Claim.MEMORY
@@ -153,14 +138,14 @@ def key_of(total: str) -> str:
 
 def is_local(trace: Trace, add: Add) -> bool:
     """True for a sum over the parts of one result: it begins with a value in a loop around the one that adds."""
-    inner = loop_of(trace.program, add.node)
-    outer = loop_of(trace.program, inner) if inner is not None else None
+    inner = trace.program.loop_around(add.node)
+    outer = trace.program.loop_around(inner) if inner is not None else None
     if inner is None or outer is None or any(isinstance(n, Do | For | While) for n in inner.body):
         return False
     return any(
         not isinstance(value, Const)
         and add.total not in names_in(value)
-        and loop_of(trace.program, value) is outer
+        and trace.program.loop_around(value) is outer
         for value in trace.program.assigned.get(add.total, ())
     )
 
@@ -168,9 +153,14 @@ def is_local(trace: Trace, add: Add) -> bool:
 def is_of_one_update(trace: Trace, add: Add) -> bool:
     """True for a sum that begins and ends in a function which steps once, behind the loop that adds."""
     program = trace.program
-    inner = loop_of(program, add.node)
+    inner = program.loop_around(add.node)
     function = program.function_around(add.node)
-    if inner is None or function is None or "." in add.total or loop_of(program, inner) is not None:
+    if (
+        inner is None
+        or function is None
+        or "." in add.total
+        or program.loop_around(inner) is not None
+    ):
         return False
     begins = [v for v in program.assigned.get(add.total, ()) if function in program.above(v)]
     steps = [list(program.above(e.node)) for e in trace.main.of(Step)]
@@ -200,7 +190,7 @@ def goes_on(trace: Trace, put: Put) -> bool:
     """True for a tensor that is made outside the loop that steps, and filled inside."""
     program = trace.program
     made = program.assigned.get(put.subject, ())
-    for loop in {loop_of(program, step.node) for step in trace.main.of(Step)}:
+    for loop in {program.loop_around(step.node) for step in trace.main.of(Step)}:
         if loop is not None and loop in program.above(put.node):
             return not any(loop in program.above(value) for value in made)
     return False

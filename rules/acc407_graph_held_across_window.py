@@ -24,12 +24,11 @@ from accumlint.tracing.trace import Backward, Contribution, Run, Step, Trace
 class GraphHeldAcrossWindow(Rule):
     """The graph of a micro-batch outlives its backward, or waits for the end of the window.
 
-    Accumulation saves memory because each micro-batch's activations are freed before the next one's
-    are made. `retain_graph=True` without a second backward keeps them for nothing. Losses that are
-    added up and sent backward once, at the end of the window, keep all N of them: the gradient is
-    that of the large batch, and so is the memory. When the optimizer steps between a forward and
-    its backward, the gradient is that of parameters which are gone: torch raises where it notices
-    that they changed in place, and is silent where it does not.
+    Accumulation saves memory because each micro-batch's activations are freed before the next one's are made.
+    `retain_graph=True` without a second backward keeps them for nothing. Losses that are added up and sent backward
+    once, at the end of the window, keep all N of them: the gradient is that of the large batch, and so is the memory.
+    When the optimizer steps between a forward and its backward, the gradient is that of parameters which are gone:
+    torch raises where it notices that they changed in place, and is silent where it does not.
 
     Bad:
 
@@ -51,19 +50,16 @@ class GraphHeldAcrossWindow(Rule):
 
     Good:
 
-    ```python
-    import torch.nn.functional as F
-
-
-    def train(model, loader, optimizer, accumulation_steps):
-        batches = iter(loader)
-        for _ in range(len(loader) // accumulation_steps):
-            optimizer.zero_grad()
-            for _ in range(accumulation_steps):
-                inputs, targets = next(batches)
-                loss = F.cross_entropy(model(inputs), targets) / accumulation_steps
-                loss.backward()
-            optimizer.step()
+    ```diff
+             optimizer.zero_grad()
+    -        total = 0
+             for _ in range(accumulation_steps):
+                 inputs, targets = next(batches)
+    -            total = total + F.cross_entropy(model(inputs), targets) / accumulation_steps
+    -        total.backward()
+    +            loss = F.cross_entropy(model(inputs), targets) / accumulation_steps
+    +            loss.backward()
+             optimizer.step()
     ```
 
     When it stays silent: when a second backward or `torch.autograd.grad` goes through the same
@@ -75,11 +71,10 @@ class GraphHeldAcrossWindow(Rule):
     When the fix is not offered: for summed losses, whose backward has to move into the loop, and
     for a step in between, which has no single cure.
 
-    Measured (N = 4): `retain_graph=True` and one backward at the end change the gradient by
-    1e-16. A graph that is kept costs 496 to 522 KiB per micro-batch (4 rows of 512 tokens, a model
-    of three layers), one that is freed 3.4 KiB. The running total sent backward on every
-    micro-batch with `retain_graph=True` is wrong: relative error 1.5, since the first micro-batch
-    counts N times.
+    Measured (N = 4): `retain_graph=True` and one backward at the end change the gradient by 1e-16. A graph that is kept
+    costs 496 to 522 KiB per micro-batch (4 rows of 512 tokens, a model of three layers), one that is freed 3.4 KiB. The
+    running total sent backward on every micro-batch with `retain_graph=True` is wrong: relative error 1.5, since the
+    first micro-batch counts N times.
 
     See: [`Tensor.backward`][backward], [the PyTorch FAQ][faq].
 
@@ -87,8 +82,6 @@ class GraphHeldAcrossWindow(Rule):
     [faq]: https://docs.pytorch.org/docs/stable/notes/faq.html
     """
 
-    code = "ACC407"
-    name = "graph-held-across-window"
     severity = Severity.INFO
     claim = Claim.MEMORY
     symptom = Symptom.HELD
@@ -143,7 +136,7 @@ def keeps_for_nothing(trace: Trace, backward: Backward) -> bool:
     """True for a retained graph that is known and that no later backward or gradient goes through."""
     if not backward.retains_graph or not backward.forwards or takes_gradients(trace.program):
         return False
-    if is_given(trace.program, backward) or is_gone_on_with(trace.program, backward):
+    if is_parameter(trace.program, backward) or is_gone_on_with(trace.program, backward):
         return False
     mine = set(backward.forwards)
     others = (b for b in trace.main.of(Backward) if b is not backward)
@@ -155,7 +148,7 @@ def keeps_for_nothing(trace: Trace, backward: Backward) -> bool:
     )
 
 
-def is_given(program: Program, backward: Backward) -> bool:
+def is_parameter(program: Program, backward: Backward) -> bool:
     """True for a loss that a function is given: whoever gave it may go on with it."""
     function = program.function_around(backward.node)
     given = {param.name for param in function.params} if function is not None else set[str]()

@@ -11,8 +11,6 @@ from accumlint.reading.program import Program
 from accumlint.rule import Confidence, Finding, Rule, Severity, Symptom
 from accumlint.tracing.trace import Backward, Clear, Run, Skip, Step, Trace, Window
 
-from ._boundaries import loop_of
-
 
 class SkippedMicrobatchBreaksWindow(Rule):
     """A guard on the data (NaN, out of memory, a batch that is None) leaves a micro-batch out, and the rest of its
@@ -88,8 +86,6 @@ class SkippedMicrobatchBreaksWindow(Rule):
     - ACC207, for the scaler that such a guard passes over
     """
 
-    code = "ACC408"
-    name = "skipped-microbatch-breaks-window"
     severity = Severity.WARNING
     symptom = Symptom.SKIPPED
     exceptional = True
@@ -164,9 +160,9 @@ def calls(body: tuple[Stmt, ...], names: frozenset[str]) -> list[Call]:
 
 def is_after_the_epoch(program: Program, skip: Skip, step: Step) -> bool:
     """True for a condition outside the loop that steps: it decides on a validation, not on a micro-batch."""
-    loop = loop_of(program, step.node)
+    loop = program.loop_around(step.node)
     around = list(program.above(skip.node))
-    return loop is not None and loop not in around and loop_of(program, loop) in around
+    return loop is not None and loop not in around and program.loop_around(loop) in around
 
 
 def cleared(run: Run, skip: Skip, step: Step) -> bool:
@@ -192,7 +188,7 @@ def shortened(program: Program, skip: Skip, window: Window, usual: int) -> bool:
 
     Where the loop steps as well, it is the boundary that the guard may jump over.
     """
-    loop = loop_of(program, skip.node)
+    loop = program.loop_around(skip.node)
     if loop in list(program.above(window.step.node)) or len(window.microbatches) != usual - 1:
         return False
     inside = window.between[0].index < skip.index < window.step.index

@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from accumlint.rule import Applicability, Finding, Observed, Rule, Severity, Symptom, unsafe
-from accumlint.tracing.trace import Backward, EpochEnd, Run, Tail, Trace, Window
+from accumlint.tracing.trace import Backward, EpochEnd, Run, Tail, Trace, Window, mean
 
-from ._trailing import own_lengths
-from ._weights import mean
-from ._windows import sources
+from ._partial import own_lengths
 
 WHAT_HAPPENS = {
     "leaked": "leaks into the first window of the next epoch",
@@ -21,11 +19,10 @@ WHAT_HAPPENS = {
 class TrailingWindowDropped(Rule):
     """The partial window at the end of an epoch is never stepped: it is lost or leaks.
 
-    When N does not divide the number of micro-batches, the last few of an epoch make no full
-    window. If they are cleared or left behind, that share of the data is computed and thrown away,
-    in an epoch shorter than N all of it. If nothing clears them (then this is an error), they are
-    added to the first window of the next epoch, whose gradient has N + r micro-batches and is too
-    long.
+    When N does not divide the number of micro-batches, the last few of an epoch make no full window. If they are
+    cleared or left behind, that share of the data is computed and thrown away, in an epoch shorter than N all of it. If
+    nothing clears them (then this is an error), they are added to the first window of the next epoch, whose gradient
+    has N + r micro-batches and is too long.
 
     Bad:
 
@@ -45,41 +42,32 @@ class TrailingWindowDropped(Rule):
 
     Good:
 
-    ```python
-    import torch.nn.functional as F
-
-
-    def train(model, loader, optimizer, accumulation_steps, epochs):
-        for _ in range(epochs):
-            for index, (inputs, targets) in enumerate(loader):
-                start = index - index % accumulation_steps
-                window = min(accumulation_steps, len(loader) - start)
-                loss = F.cross_entropy(model(inputs), targets) / window
-                loss.backward()
-                if index + 1 == start + window:
-                    optimizer.step()
-                    optimizer.zero_grad()
+    ```diff
+             for index, (inputs, targets) in enumerate(loader):
+    -            loss = F.cross_entropy(model(inputs), targets) / accumulation_steps
+    +            start = index - index % accumulation_steps
+    +            window = min(accumulation_steps, len(loader) - start)
+    +            loss = F.cross_entropy(model(inputs), targets) / window
+                 loss.backward()
+    -            if (index + 1) % accumulation_steps == 0:
+    +            if index + 1 == start + window:
+                     optimizer.step()
     ```
 
-    When it stays silent: when no partial window can come (an inner loop over N, an endless stream,
-    data that is skipped instead of its gradients), when the counter runs on across epochs, so that
-    windows cross them at full size, when the framework steps at the end (Accelerate, Lightning, the
-    HF Trainer) or carries the window on (DeepSpeed), and when a call that could not be followed
-    received the optimizer.
+    When it stays silent: when no partial window can come (an inner loop over N, an endless stream, data that is skipped
+    instead of its gradients), when the counter runs on across epochs, so that windows cross them at full size, when the
+    framework steps at the end (Accelerate, Lightning, the HF Trainer) or carries the window on (DeepSpeed), and when a
+    call that could not be followed received the optimizer.
 
-    When the fix is not offered: it is unsafe, since the number of updates changes and with it the
-    schedule.
+    When the fix is not offered: it is unsafe, since the number of updates changes and with it the schedule.
 
-    Measured (10 micro-batches, N = 4, 3 epochs): the parameters are off by .35 of the distance
-    trained when the partial window is dropped and by .24 when it leaks; there the first gradient of
-    epoch 2 is 1.5 times too long. A counter that runs on across epochs loses only the end of the
-    run. Stepped and divided by its own length: 2e-16.
+    Measured (10 micro-batches, N = 4, 3 epochs): the parameters are off by .35 of the distance trained when the partial
+    window is dropped and by .24 when it leaks; there the first gradient of epoch 2 is 1.5 times too long. A counter
+    that runs on across epochs loses only the end of the run. Stepped and divided by its own length: 2e-16.
 
     See: transformers#22098 and #14309, ms-swift#10084, Lightning#19987.
     """
 
-    code = "ACC501"
-    name = "trailing-window-dropped"
     severity = Severity.WARNING
     observed = Observed.LEFT_OVER
     symptom = Symptom.LEFT
@@ -121,7 +109,7 @@ def dropped_tails(run: Run) -> Iterator[tuple[Window, Tail]]:
         window = run.steady(optimizer)
         if window is None:
             continue
-        known = sources(window)
+        known = window.sources
         passes = len({b.epoch for b in run.of(Backward)})
         # The end of the run is no epoch's end; where an earlier epoch leaves nothing, the counter runs on.
         runs_out = passes < 2 or len(run.of(EpochEnd)) > len(run.tails)

@@ -17,8 +17,7 @@ from accumlint.rule import (
 )
 from accumlint.tracing.trace import Backward, EpochEnd, Rescale, Run, Trace, Window
 
-from ._trailing import own_lengths
-from ._weights import divisions
+from ._partial import own_lengths
 
 
 class PartialWindowDividedByFullSteps(Rule):
@@ -45,26 +44,19 @@ class PartialWindowDividedByFullSteps(Rule):
 
     Good:
 
-    ```python
-    import torch.nn.functional as F
-
-
-    def train(model, loader, optimizer, accumulation_steps):
-        for index, (inputs, targets) in enumerate(loader):
-            start = index - index % accumulation_steps
-            window = min(accumulation_steps, len(loader) - start)
-            loss = F.cross_entropy(model(inputs), targets) / window
-            loss.backward()
-            if (index + 1) % accumulation_steps == 0 or index + 1 == len(loader):
-                optimizer.step()
-                optimizer.zero_grad()
+    ```diff
+         for index, (inputs, targets) in enumerate(loader):
+    -        loss = F.cross_entropy(model(inputs), targets) / accumulation_steps
+    +        start = index - index % accumulation_steps
+    +        window = min(accumulation_steps, len(loader) - start)
+    +        loss = F.cross_entropy(model(inputs), targets) / window
+             loss.backward()
     ```
 
-    When it stays silent: when the loss is divided by a count of the window itself (its tokens, its
-    rows, `len(group)`), when the gradients of the partial window are rescaled before the step, and
-    when the full window is not divided rightly either. Accelerate and Lightning divide by the full
-    N on their own; there the finding is only possible, not likely. The HF Trainer divides by the
-    window's real length.
+    When it stays silent: when the loss is divided by a count of the window itself (its tokens, its rows, `len(group)`),
+    when the gradients of the partial window are rescaled before the step, and when the full window is not divided
+    rightly either. Accelerate and Lightning divide by the full N on their own; there the finding is only possible, not
+    likely. The HF Trainer divides by the window's real length.
 
     When the fix is not offered: where the first window has another length than the rest. It is unsafe, since a partial
     window that counts less may be what was meant.
@@ -73,12 +65,8 @@ class PartialWindowDividedByFullSteps(Rule):
     parameters are off by .17 of the distance trained, under Accelerate and Lightning as well.
 
     See: Lightning#19987, ms-swift#10084, [gradient accumulation in Accelerate][accelerate].
-
-    [accelerate]: https://huggingface.co/docs/accelerate/usage_guides/gradient_accumulation
     """
 
-    code = "ACC502"
-    name = "partial-window-divided-by-full-steps"
     severity = Severity.INFO
     observed = Observed.PARTIAL_DIVIDED
     symptom = Symptom.PARTIAL
@@ -121,7 +109,7 @@ class PartialWindowDividedByFullSteps(Rule):
 
 def is_mean(trace: Trace, steady: Window) -> bool:
     """True for a full window that applies the mean of its micro-batches, each loss in it by a weight of its own."""
-    count = divisions(trace, steady)
+    count = trace.divisions(steady)
     if steady.total == 1:
         # The weight of a loss may be as small as a division would make it.
         return count != 0

@@ -18,10 +18,9 @@ TELLING = re.compile("^step($|_and)|^grad$|optimizer_step$|^register_post_accumu
 class OptimizerStepMissing(Rule):
     """Gradients are accumulated, and the step that should apply them never comes or comes at the wrong micro-batches.
 
-    Three slips lead here. The guard of the step can never hold (`step % N == N`), so the model stays
-    what it was. The optimizer is cleared round by round, and no line of the file steps it. Or the
-    guard is inverted: of N micro-batches all but one step by themselves, and the last one's gradient
-    waits for the next window's first.
+    Three slips lead here. The guard of the step can never hold (`step % N == N`), so the model stays what it was. The
+    optimizer is cleared round by round, and no line of the file steps it. Or the guard is inverted: of N micro-batches
+    all but one step by themselves, and the last one's gradient waits for the next window's first.
 
     Bad:
 
@@ -56,11 +55,10 @@ class OptimizerStepMissing(Rule):
             optimizer.zero_grad()
     ```
 
-    When it stays silent: when the guard could not be worked out, when a call that could not be
-    followed received the optimizer or the model, when the step may be elsewhere (the file does not
-    build the optimizer, unless every window of the accumulation steps ends by clearing it; something
-    but a schedule in it is called `step`; gradients are read from `.grad`; a hook steps), and when the
-    steps are a number so large that no window was completed.
+    When it stays silent: when the guard could not be worked out, when a call that could not be followed received the
+    optimizer or the model, when the step may be elsewhere (the file does not build the optimizer, unless every window
+    of the accumulation steps ends by clearing it; something but a schedule in it is called `step`; gradients are read
+    from `.grad`; a hook steps), and when the steps are a number so large that no window was completed.
 
     When the fix is not offered: always; the line that is missing or inverted is for its author.
 
@@ -68,12 +66,8 @@ class OptimizerStepMissing(Rule):
     every micro-batch does N small steps: 24 instead of 6 (N = 4), which the loss curve hardly shows.
 
     See: [gradient accumulation in the AMP examples][amp], accelerate#1232.
-
-    [amp]: https://docs.pytorch.org/docs/stable/notes/amp_examples.html#gradient-accumulation
     """
 
-    code = "ACC505"
-    name = "optimizer-step-missing"
     severity = Severity.ERROR
     observed = Observed.NEVER_STEPPED
     symptom = Symptom.MISSED
@@ -84,7 +78,7 @@ class OptimizerStepMissing(Rule):
             return
         if all(never_steps(r) for r in trace.runs):
             for guard in run.barred:
-                if is_free(run) and isinstance(guard, If) and is_asked_again(trace, guard):
+                if is_free(run) and isinstance(guard, If) and is_evaluated_again(trace, guard):
                     yield self.at(
                         guard.test,
                         f"`{render(guard.test)}` never holds, so `{stepped_in(guard)}` is never reached",
@@ -112,7 +106,7 @@ def never_steps(run: Run) -> bool:
     return any(len(accumulated(stretch)) >= run.steps for stretch in stretches(run))
 
 
-def is_asked_again(trace: Trace, guard: If) -> bool:
+def is_evaluated_again(trace: Trace, guard: If) -> bool:
     """False for a guard that is asked once for all micro-batches: after the loop, or where the function is made."""
     entry, module = trace.entry, trace.program.body
     body = module if entry.function is None else entry.function.body

@@ -29,7 +29,6 @@ from ._schedules import (
     is_stretched,
     lengths,
 )
-from ._windows import accumulating_windows, length
 
 
 class SchedulerPerMicrobatch(Rule):
@@ -62,30 +61,17 @@ class SchedulerPerMicrobatch(Rule):
 
     Good:
 
-    ```python
-    import torch.nn.functional as F
-    from torch.optim.lr_scheduler import CosineAnnealingLR
-
-
-    def train(model, loader, optimizer, accumulation_steps):
-        updates = len(loader) // accumulation_steps
-        scheduler = CosineAnnealingLR(optimizer, T_max=updates)
-        batches = iter(loader)
-        for _ in range(updates):
-            optimizer.zero_grad()
-            for _ in range(accumulation_steps):
-                inputs, targets = next(batches)
-                loss = F.cross_entropy(model(inputs), targets) / accumulation_steps
-                loss.backward()
-            optimizer.step()
-            scheduler.step()
+    ```diff
+                 loss.backward()
+    -            scheduler.step()
+             optimizer.step()
+    +        scheduler.step()
     ```
 
-    When it stays silent: when the scheduler's length is counted in micro-batches too
-    (`T_max=len(loader) * epochs`): then the schedule fits its steps. Under Accelerate, where a
-    prepared scheduler moves with the optimizer only (one that was never prepared is reported), and
-    for schedulers that move once per epoch or are given their position (`scheduler.step(cur_step=i)`).
-    When the length cannot be read, the finding is likely, not certain.
+    When it stays silent: when the scheduler's length is counted in micro-batches too (`T_max=len(loader) * epochs`):
+    then the schedule fits its steps. Under Accelerate, where a prepared scheduler moves with the optimizer only (one
+    that was never prepared is reported), and for schedulers that move once per epoch or are given their position
+    (`scheduler.step(cur_step=i)`). When the length cannot be read, the finding is likely, not certain.
 
     When the fix is not offered: when the call stands among others that belong to the micro-batch.
 
@@ -98,8 +84,6 @@ class SchedulerPerMicrobatch(Rule):
     [optim]: https://docs.pytorch.org/docs/stable/optim.html#how-to-adjust-learning-rate
     """
 
-    code = "ACC506"
-    name = "scheduler-per-microbatch"
     severity = Severity.WARNING
     observed = Observed.SCHEDULED_EACH_TIME
     claim = Claim.SCHEDULE
@@ -107,7 +91,7 @@ class SchedulerPerMicrobatch(Rule):
 
     def check(self, trace: Trace) -> Iterator[Finding]:
         run = trace.main
-        for window in accumulating_windows(run):
+        for window in run.accumulating_windows():
             free = [e for e in window.of(Schedule) if not (e.gated or e.per_epoch or e.placed)]
             for move in {e.scheduler: e for e in free}.values():
                 moves = len({e.microbatch for e in free if e.scheduler is move.scheduler})
@@ -120,7 +104,7 @@ class SchedulerPerMicrobatch(Rule):
                 in_microbatches |= counts_data_elsewhere(trace.program, move.scheduler)
                 in_microbatches |= divides_by_rows(trace.program, move.scheduler)
                 in_microbatches |= bounds_rounds(trace.program, move.scheduler, window)
-                if moves >= length(window) and not in_microbatches:
+                if moves >= window.backward_count() and not in_microbatches:
                     certain = "/" in counts
                     length_is = "its length counts" if certain else "its length is taken to count"
                     yield self.at(

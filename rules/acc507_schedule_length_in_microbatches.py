@@ -9,7 +9,6 @@ from accumlint.reading.program import Program
 from accumlint.rule import Claim, Confidence, Finding, Rule, Severity
 from accumlint.tracing.trace import Run, Schedule, Trace, TrainingObject, Window
 
-from ._boundaries import loop_of
 from ._schedules import (
     bounds_microbatches,
     counts_before_prepare,
@@ -19,7 +18,6 @@ from ._schedules import (
     made_elsewhere,
     multiplies_the_end,
 )
-from ._windows import length
 
 
 class ScheduleLengthInMicrobatches(Rule):
@@ -52,53 +50,39 @@ class ScheduleLengthInMicrobatches(Rule):
 
     Good:
 
-    ```python
-    import torch.nn.functional as F
-    from torch.optim.lr_scheduler import CosineAnnealingLR
-
-
-    def train(model, loader, optimizer, accumulation_steps, epochs):
-        updates = len(loader) // accumulation_steps
-        scheduler = CosineAnnealingLR(optimizer, T_max=updates * epochs)
-        for _ in range(epochs):
-            batches = iter(loader)
-            for _ in range(updates):
-                optimizer.zero_grad()
-                for _ in range(accumulation_steps):
-                    inputs, targets = next(batches)
-                    loss = F.cross_entropy(model(inputs), targets) / accumulation_steps
-                    loss.backward()
-                optimizer.step()
-                scheduler.step()
+    ```diff
+     def train(model, loader, optimizer, accumulation_steps, epochs):
+    -    scheduler = CosineAnnealingLR(optimizer, T_max=len(loader) * epochs)
+    +    updates = len(loader) // accumulation_steps
+    +    scheduler = CosineAnnealingLR(optimizer, T_max=updates * epochs)
+         for _ in range(epochs):
+             batches = iter(loader)
+    -        for _ in range(len(loader) // accumulation_steps):
+    +        for _ in range(updates):
+                 optimizer.zero_grad()
     ```
 
-    When it stays silent: when anything is divided on the way to the length, when a function works
-    it out, when the scheduler moves on every micro-batch (then the two agree) or once per epoch.
-    Under Accelerate a prepared scheduler moves once for each process at every update, so that the
-    length of one process's share fits by chance where there are as many processes as accumulation
-    steps, while that of a loader before `prepare` never fits. Whether the rate was meant to end
-    above zero, it cannot be known: the finding is likely where the number of updates at which the loop
-    ends is multiplied by the steps, and only possible otherwise. With
-    `step_scheduler_with_optimizer=False` a scheduler moves on every call. Where the loop makes an
-    update of each micro-batch, only a length that is the number of updates times the steps is
-    reported, and is likely.
+    When it stays silent: when anything is divided on the way to the length, when a function works it out, when the
+    scheduler moves on every micro-batch (then the two agree) or once per epoch. Under Accelerate a prepared scheduler
+    moves once for each process at every update, so that the length of one process's share fits by chance where there
+    are as many processes as accumulation steps, while that of a loader before `prepare` never fits. Whether the rate
+    was meant to end above zero, it cannot be known: the finding is likely where the number of updates at which the loop
+    ends is multiplied by the steps, and only possible otherwise. With `step_scheduler_with_optimizer=False` a scheduler
+    moves on every call. Where the loop makes an update of each micro-batch, only a length that is the number of updates
+    times the steps is reported, and is likely.
 
-    When the fix is not offered: without `--unsafe-fixes`. The length is wrong, but the learning
-    rate was tuned with it.
+    When the fix is not offered: without `--unsafe-fixes`. The length is wrong, but the learning rate was tuned with it.
 
-    Measured: with N = 4 and the schedule 1/(1 + t), a schedule that moves N times as fast as the
-    updates leaves .125, .0625 where .5, .25 belong; one that is N times too long errs the other way
-    by the same factor. Under Accelerate with two processes a prepared scheduler moves twice per
-    update (.5, .1667). A linear schedule as long as the loader was before `prepare` still has .75 of
-    its learning rate at the end, with one process and with four.
+    Measured: with N = 4 and the schedule 1/(1 + t), a schedule that moves N times as fast as the updates leaves .125,
+    .0625 where .5, .25 belong; one that is N times too long errs the other way by the same factor. Under Accelerate
+    with two processes a prepared scheduler moves twice per update (.5, .1667). A linear schedule as long as the loader
+    was before `prepare` still has .75 of its learning rate at the end, with one process and with four.
 
     See: [how to adjust the learning rate][optim]; `scheduler.py` in Accelerate.
 
     [optim]: https://docs.pytorch.org/docs/stable/optim.html#how-to-adjust-learning-rate
     """
 
-    code = "ACC507"
-    name = "schedule-length-in-microbatches"
     severity = Severity.WARNING
     claim = Claim.SCHEDULE
     unmeasured = "how long a schedule is meant to be is not measured"
@@ -107,9 +91,9 @@ class ScheduleLengthInMicrobatches(Rule):
         run = trace.main
         for optimizer in run.optimizers:
             window = run.steady(optimizer)
-            if window is not None and length(window) > 1:
+            if window is not None and window.backward_count() > 1:
                 yield from self.of_windows(trace, window)
-            elif window is not None and length(window) == 1:
+            elif window is not None and window.backward_count() == 1:
                 yield from self.without_windows(trace, window)
 
     def of_windows(self, trace: Trace, window: Window) -> Iterator[Finding]:
@@ -195,8 +179,8 @@ def is_cut_from_a_batch(program: Program, window: Window) -> bool:
 def is_of_one_batch(program: Program, window: Window) -> bool:
     """True where a loop over the loader itself steps, and one inside it goes backward on pieces of its batch."""
     stepping, pieces = (
-        loop_of(program, window.step.node),
-        loop_of(program, window.backwards[-1].node),
+        program.loop_around(window.step.node),
+        program.loop_around(window.backwards[-1].node),
     )
     if not isinstance(stepping, For) or pieces is None or stepping not in program.above(pieces):
         return False

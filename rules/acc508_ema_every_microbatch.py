@@ -23,7 +23,6 @@ from accumlint.rule import (
 from accumlint.tracing.trace import Average, Trace, Window
 
 from ._calls import accelerators, ends_of_update, taken
-from ._windows import accumulating_windows, length
 
 # An argument that lets the average count its own calls, or that fits its decay to the window.
 _COUNTED = re.compile(r"every|freq|interval|accum|micro|steps_per")
@@ -32,10 +31,9 @@ _COUNTED = re.compile(r"every|freq|interval|accum|micro|steps_per")
 class EmaEveryMicrobatch(Rule):
     """The average of the weights is updated on every micro-batch, while the weights move once per window.
 
-    An exponential average is written for one update per step of the optimizer. Called N times
-    between two steps, it takes the same weights in N times: its decay is d^N instead of d. An
-    average with d = .999 then looks back over 250 steps instead of 1000 when N is 4, and a warm-up
-    of the decay that counts calls is over after 1/N of its time.
+    An exponential average is written for one update per step of the optimizer. Called N times between two steps, it
+    takes the same weights in N times: its decay is d^N instead of d. An average with d = .999 then looks back over 250
+    steps instead of 1000 when N is 4, and a warm-up of the decay that counts calls is over after 1/N of its time.
 
     Bad:
 
@@ -57,28 +55,18 @@ class EmaEveryMicrobatch(Rule):
 
     Good:
 
-    ```python
-    import torch.nn.functional as F
-
-
-    def train(model, ema, loader, optimizer, accumulation_steps):
-        batches = iter(loader)
-        for _ in range(len(loader) // accumulation_steps):
-            optimizer.zero_grad()
-            for _ in range(accumulation_steps):
-                inputs, targets = next(batches)
-                loss = F.cross_entropy(model(inputs), targets) / accumulation_steps
-                loss.backward()
-            optimizer.step()
-            ema.update(model)
+    ```diff
+                 loss.backward()
+    -            ema.update(model)
+             optimizer.step()
+    +        ema.update(model)
     ```
 
     When it stays silent: when the average is given how often to act (`update_every=`, a decay made
     of the accumulation steps), when its own code counts its calls, and outside windows of several
     micro-batches. An average that is known by its name only makes the finding likely.
 
-    When the fix is not offered: without `--unsafe-fixes`, since the decay was perhaps tuned with
-    the defect.
+    When the fix is not offered: without `--unsafe-fixes`, since the decay was perhaps tuned with the defect.
 
     Measured (N = 4, d = .9): at the end the average is off by .33 of the distance trained. The
     weights themselves are not touched.
@@ -89,8 +77,6 @@ class EmaEveryMicrobatch(Rule):
     [timm]: https://github.com/huggingface/pytorch-image-models/blob/main/timm/utils/model_ema.py
     """
 
-    code = "ACC508"
-    name = "ema-every-microbatch"
     severity = Severity.WARNING
     observed = Observed.AVERAGED_EACH_TIME
     claim = Claim.SCHEDULE
@@ -100,14 +86,14 @@ class EmaEveryMicrobatch(Rule):
 
     def check(self, trace: Trace) -> Iterator[Finding]:
         run = trace.main
-        for window in accumulating_windows(run):
+        for window in run.accumulating_windows():
             for average in {e.node: e for e in window.of(Average)}.values():
                 moves = {e.microbatch for e in run.of(Average) if e.node is average.node}
                 if moves >= set(window.backwarded) and not counts_by_itself(trace.program, average):
                     yield self.at(
                         average,
                         f"`{average.subject}` averages the weights on every micro-batch, "
-                        f"{run.in_file(length(window))} times for each step",
+                        f"{run.in_file(window.backward_count())} times for each step",
                         confidence=Confidence.CERTAIN if average.certain else Confidence.LIKELY,
                         window=window,
                         fixes=average_once(trace, window, average),

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from accumlint.rule import Confidence, Finding, Rule, Severity
-from accumlint.tracing.trace import Backward, EpochEnd, Forward, Run, Trace, Window
-
-from ._weights import mean
+from accumlint.tracing.trace import Backward, EpochEnd, Forward, Run, Trace, Window, mean
 
 
 class WindowMicrobatchesNeverBackwarded(Rule):
@@ -49,10 +47,9 @@ class WindowMicrobatchesNeverBackwarded(Rule):
             optimizer.zero_grad()
     ```
 
-    When it stays silent: when another network goes backward on these micro-batches (a critic that
-    is trained more often), when the losses are added up before their backward, when the forwards
-    are not those of the loss that goes backward, and where the window's size is not the accumulation
-    steps.
+    When it stays silent: when another network goes backward on these micro-batches (a critic that is trained more
+    often), when the losses are added up before their backward, when the forwards are not those of the loss that goes
+    backward, and where the window's size is not the accumulation steps.
 
     When the fix is not offered: always; the backward has to leave the guard, and what else stands
     in it may have to follow.
@@ -61,12 +58,8 @@ class WindowMicrobatchesNeverBackwarded(Rule):
     the last micro-batch, divided by N, is applied.
 
     See: [gradient accumulation in the AMP examples][amp].
-
-    [amp]: https://docs.pytorch.org/docs/stable/notes/amp_examples.html#gradient-accumulation
     """
 
-    code = "ACC509"
-    name = "window-microbatches-never-backwarded"
     severity = Severity.ERROR
 
     def check(self, trace: Trace) -> Iterator[Finding]:

@@ -39,12 +39,11 @@ class HfComputeLossIgnoresNumItems(Rule):
     """A `compute_loss` override, or a `compute_loss_func`, takes `num_items_in_batch` and does not use it.
 
     The Hugging Face Trainer counts the items of the whole window and hands the count to the loss. When the model
-    accepts loss arguments (its `forward` takes `**kwargs`, as most do) or a `compute_loss_func` is given, the
-    Trainer no longer divides by the accumulation steps, because it expects the loss to divide by the count. A mean
-    over the micro-batch is divided by neither: the gradient is N times too long, and N times the number of ranks
-    with a `compute_loss_func` under DDP. The reported loss grows with the accumulation steps as well. The same
-    holds for a `training_step` that goes backward itself: the Trainer divides in the method that it takes the place
-    of.
+    accepts loss arguments (its `forward` takes `**kwargs`, as most do) or a `compute_loss_func` is given, the Trainer
+    no longer divides by the accumulation steps, because it expects the loss to divide by the count. A mean over the
+    micro-batch is divided by neither: the gradient is N times too long, and N times the number of ranks with a
+    `compute_loss_func` under DDP. The reported loss grows with the accumulation steps as well. The same holds for a
+    `training_step` that goes backward itself: the Trainer divides in the method that it takes the place of.
 
     Bad:
 
@@ -131,8 +130,6 @@ class HfComputeLossIgnoresNumItems(Rule):
     [reward]: https://github.com/huggingface/trl/issues/4104
     """
 
-    code = "ACC601"
-    name = "hf-compute-loss-ignores-num-items"
     severity = Severity.ERROR
     observed = Observed.TRAINER_UNDIVIDED
     symptom = Symptom.SCALE

@@ -11,7 +11,6 @@ from accumlint.rule import Applicability, Finding, Fix, Observed, Rule, Severity
 from accumlint.tracing.trace import Backward, Trace
 
 from ._calls import accelerators
-from ._weights import applied, bypasses, divisions, expected
 
 
 class AccelerateBackwardBypassed(Rule):
@@ -41,20 +40,11 @@ class AccelerateBackwardBypassed(Rule):
 
     Good:
 
-    ```python
-    import torch.nn.functional as F
-    from accelerate import Accelerator
-
-
-    def train(model, loader, optimizer, accumulation_steps):
-        accelerator = Accelerator(gradient_accumulation_steps=accumulation_steps)
-        model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
-        for images, labels in loader:
-            with accelerator.accumulate(model):
-                loss = F.cross_entropy(model(images), labels)
-                accelerator.backward(loss)
-                optimizer.step()
-                optimizer.zero_grad()
+    ```diff
+                 loss = F.cross_entropy(model(images), labels)
+    -            loss.backward()
+    +            accelerator.backward(loss)
+                 optimizer.step()
     ```
 
     When it stays silent: on a backward outside `accumulate`, on windows of one micro-batch, and when the loss is
@@ -64,17 +54,14 @@ class AccelerateBackwardBypassed(Rule):
 
     Measured (N = 4): relative error 3.0, cosine 1, length 4; the parameters are 270 % of the distance trained away.
 
-    See: [`Accelerator.backward`][backward] and the [guide to gradient accumulation][guide]. The example in the
+    See: [`Accelerator.backward`][backward] and the [guide to gradient accumulation][accelerate]. The example in the
     docstring of `Accelerator.accumulate` (1.15) calls `loss.backward()` and has this defect;
     [med-seg-diff-pytorch #6][slip] is one slip among many.
 
     [backward]: https://huggingface.co/docs/accelerate/package_reference/accelerator#accelerate.Accelerator.backward
-    [guide]: https://huggingface.co/docs/accelerate/usage_guides/gradient_accumulation
     [slip]: https://github.com/lucidrains/med-seg-diff-pytorch/pull/6
     """
 
-    code = "ACC602"
-    name = "accelerate-backward-bypassed"
     severity = Severity.ERROR
     observed = Observed.PAST_ACCELERATE
     symptom = Symptom.SCALE
@@ -83,9 +70,9 @@ class AccelerateBackwardBypassed(Rule):
     def check(self, trace: Trace) -> Iterator[Finding]:
         run = trace.main
         for window in filter(None, map(run.steady, run.optimizers)):
-            if len(window.backwarded) < 2 or divisions(trace, window) == 1:
+            if len(window.backwarded) < 2 or trace.divisions(window) == 1:
                 continue
-            for backward in bypasses(window)[:1]:
+            for backward in window.bypasses[:1]:
                 if is_one_of_several(trace.program, backward):
                     continue
                 yield self.at(
@@ -93,8 +80,8 @@ class AccelerateBackwardBypassed(Rule):
                     f"`{backward.loss}.backward()` bypasses `accelerator.backward`, so nothing divides "
                     "it by the accumulation steps",
                     window=window,
-                    applied=applied(window),
-                    expected=expected(window),
+                    applied=window.applied,
+                    expected=window.expected,
                     fixes=by_accelerator(trace.program, backward),
                 )
 

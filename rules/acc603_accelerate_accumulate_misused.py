@@ -56,24 +56,15 @@ class AccelerateAccumulateMisused(Rule):
 
     Good:
 
-    ```python
-    from accelerate import Accelerator
-
-
-    def train(generator, discriminator, g_optimizer, d_optimizer, loader, losses, args):
-        accelerator = Accelerator(gradient_accumulation_steps=args.gradient_accumulation_steps)
-        generator, discriminator, g_optimizer, d_optimizer, loader = accelerator.prepare(
-            generator, discriminator, g_optimizer, d_optimizer, loader
-        )
-        for noise, real in loader:
-            with accelerator.accumulate(generator, discriminator):
-                fake = generator(noise).detach()
-                accelerator.backward(losses.tell(discriminator(real), discriminator(fake)))
-                d_optimizer.step()
-                d_optimizer.zero_grad()
-                accelerator.backward(losses.fool(discriminator(generator(noise))))
-                g_optimizer.step()
-                g_optimizer.zero_grad()
+    ```diff
+         for noise, real in loader:
+    -        with accelerator.accumulate(discriminator):
+    +        with accelerator.accumulate(generator, discriminator):
+                 fake = generator(noise).detach()
+    @@
+                 d_optimizer.zero_grad()
+    -        with accelerator.accumulate(generator):
+                 accelerator.backward(losses.fool(discriminator(generator(noise))))
     ```
 
     When it stays silent: when the Accelerator is given one step or built elsewhere, when each batch of an epoch has an
@@ -86,14 +77,10 @@ class AccelerateAccumulateMisused(Rule):
     Measured (Accelerate 1.15, N = 4): without `accumulate`, relative error .77 at the first update
     and four times as many updates; without the steps, .43.
 
-    See: [gradient accumulation with Accelerate][guide]; `_do_sync` and `accumulate` in
+    See: [gradient accumulation with Accelerate][accelerate]; `_do_sync` and `accumulate` in
     `accelerate/accelerator.py`.
-
-    [guide]: https://huggingface.co/docs/accelerate/usage_guides/gradient_accumulation
     """
 
-    code = "ACC603"
-    name = "accelerate-accumulate-misused"
     severity = Severity.ERROR
     observed = Observed.ACCUMULATE_UNUSED
     symptom = Symptom.MISSED

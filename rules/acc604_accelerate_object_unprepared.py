@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from accumlint.rule import Finding, Observed, Related, Rule, Severity
-from accumlint.tracing.trace import Trace
-
-from ._weights import mean
+from accumlint.tracing.trace import Trace, mean
 
 
 class AccelerateObjectUnprepared(Rule):
@@ -39,21 +37,11 @@ class AccelerateObjectUnprepared(Rule):
 
     Good:
 
-    ```python
-    import torch
-    import torch.nn.functional as F
-    from accelerate import Accelerator
-
-
-    def train(model, loader, args):
-        accelerator = Accelerator(gradient_accumulation_steps=args.gradient_accumulation_steps)
-        optimizer = torch.optim.AdamW(model.parameters(), lr=args.lr)
-        model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
-        for inputs, targets in loader:
-            with accelerator.accumulate(model):
-                accelerator.backward(F.cross_entropy(model(inputs), targets))
-                optimizer.step()
-                optimizer.zero_grad()
+    ```diff
+         optimizer = torch.optim.AdamW(model.parameters(), lr=args.lr)
+    -    model, loader = accelerator.prepare(model, loader)
+    +    model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
+         for inputs, targets in loader:
     ```
 
     When it stays silent: when the optimizer is not built in the file, or is handed to something that
@@ -66,14 +54,9 @@ class AccelerateObjectUnprepared(Rule):
     updates. The parameters end within .03 of the right place with SGD, since N short steps are
     nearly one long one: the number of updates shows it, the loss curve does not.
 
-    See: [gradient accumulation with Accelerate][guide]; `step` and `zero_grad` in
-    `accelerate/optimizer.py`.
-
-    [guide]: https://huggingface.co/docs/accelerate/usage_guides/gradient_accumulation
+    See: [gradient accumulation with Accelerate][accelerate]; `step` and `zero_grad` in `accelerate/optimizer.py`.
     """
 
-    code = "ACC604"
-    name = "accelerate-object-unprepared"
     severity = Severity.WARNING
     observed = Observed.UNPREPARED
 

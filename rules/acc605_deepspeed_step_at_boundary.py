@@ -20,8 +20,6 @@ from accumlint.rule import (
 )
 from accumlint.tracing.trace import Backward, EngineCall, Run, Trace, TrainingObject
 
-from ._boundaries import guard_of
-
 
 class DeepspeedStepAtBoundary(Rule):
     """`engine.step()` runs at the script's own boundary, while DeepSpeed counts the micro-batches in it.
@@ -49,17 +47,11 @@ class DeepspeedStepAtBoundary(Rule):
 
     Good:
 
-    ```python
-    import deepspeed
-
-
-    def train(model, loader, args):
-        engine, _, _, _ = deepspeed.initialize(args=args, model=model)
-        for _ in range(args.epochs):
-            for step, (inputs, targets) in enumerate(loader):
-                loss = engine(inputs, targets)
-                engine.backward(loss)
-                engine.step()
+    ```diff
+                 engine.backward(loss)
+    -            if (step + 1) % args.gradient_accumulation_steps == 0:
+    -                engine.step()
+    +            engine.step()
     ```
 
     When it stays silent: when the configuration in the file has one accumulation step, when the
@@ -74,14 +66,11 @@ class DeepspeedStepAtBoundary(Rule):
     one accumulation step in the configuration and the script's own boundary, the gradient is N
     times too long instead. `set_gradient_accumulation_boundary` and one step per window: exact.
 
-    See: [`DeepSpeedEngine.step`][training]; `is_gradient_accumulation_boundary` in
-    `deepspeed/runtime/engine.py`.
+    See: [`DeepSpeedEngine.step`][training]; `is_gradient_accumulation_boundary` in `deepspeed/runtime/engine.py`.
 
     [training]: https://deepspeed.readthedocs.io/en/latest/training.html
     """
 
-    code = "ACC605"
-    name = "deepspeed-step-at-boundary"
     severity = Severity.ERROR
     observed = Observed.ENGINE_BOUNDARY
     symptom = Symptom.MISSED
@@ -112,7 +101,7 @@ class DeepspeedStepAtBoundary(Rule):
                     confidence=Confidence.CERTAIN if call.steps else Confidence.LIKELY,
                     fixes=[
                         unguarded(call.node, guard)
-                        for guard in [guard_of(trace.program, call.node)]
+                        for guard in [trace.program.guard_around(call.node)]
                         if guard is not None
                     ],
                 )

@@ -28,8 +28,6 @@ from accumlint.reading.program import Program
 from accumlint.rule import Applicability, Confidence, Finding, Fix, Observed, Rule, Severity, unsafe
 from accumlint.tracing.trace import Trace
 
-from ._weights import applied, divisions, expected, is_scale_free, steady_windows
-
 
 class LightningManualDivision(Rule):
     """A `LightningModule` divides by the accumulation steps in automatic optimisation, or forgets to in manual.
@@ -55,16 +53,10 @@ class LightningManualDivision(Rule):
 
     Good:
 
-    ```python
-    import lightning as L
-    import torch.nn.functional as F
-
-
-    class Classifier(L.LightningModule):
-        def training_step(self, batch, batch_idx):
-            images, labels = batch
-            loss = F.cross_entropy(self(images), labels)
-            return loss
+    ```diff
+             loss = F.cross_entropy(self(images), labels)
+    -        return loss / self.trainer.accumulate_grad_batches
+    +        return loss
     ```
 
     When it stays silent: when only a logged copy is divided, when the divisor does not read like
@@ -73,10 +65,9 @@ class LightningManualDivision(Rule):
     When the fix is not offered: without `--unsafe-fixes`. The learning rate may have been tuned with
     the gradient as it is.
 
-    Measured (Lightning 2.6, N = 4): with a division in the module the gradient has length .25, with
-    manual optimisation and none length 4. Automatic optimisation without a division of one's own is
-    exact on equal batches. `accumulate_grad_batches` above 1 together with manual optimisation
-    raises `MisconfigurationException`.
+    Measured (Lightning 2.6, N = 4): with a division in the module the gradient has length .25, with manual optimisation
+    and none length 4. Automatic optimisation without a division of one's own is exact on equal batches.
+    `accumulate_grad_batches` above 1 together with manual optimisation raises `MisconfigurationException`.
 
     See: [manual optimisation][manual]; `from_training_step_output` in
     `lightning/pytorch/loops/optimization/automatic.py`.
@@ -84,8 +75,6 @@ class LightningManualDivision(Rule):
     [manual]: https://lightning.ai/docs/pytorch/stable/model/manual_optimization.html
     """
 
-    code = "ACC606"
-    name = "lightning-manual-division"
     severity = Severity.WARNING
     observed = Observed.LIGHTNING_DIVIDED
     fix = Applicability.UNSAFE
@@ -111,13 +100,13 @@ class LightningManualDivision(Rule):
     def check(self, trace: Trace) -> Iterator[Finding]:
         if trace.main.hides("loss", "optimizer"):
             return
-        for window in steady_windows(trace):
+        for window in trace.steady_windows():
             manual = all(b.via == "lightning" for b in window.backwards)
             reductions = {c.reduction for c in window.contributions}
-            if not manual or reductions & {"sum", "window"} or divisions(trace, window) != 0:
+            if not manual or reductions & {"sum", "window"} or trace.divisions(window) != 0:
                 continue
             backward = window.backwards[0]
-            free = is_scale_free(window.step.optimizer)
+            free = window.step.optimizer.is_scale_free
             yield self.at(
                 backward,
                 f"`{backward.loss}` is summed over a window in manual optimisation, where Lightning "
@@ -125,8 +114,8 @@ class LightningManualDivision(Rule):
                 confidence=Confidence.CERTAIN if reductions == {"mean"} else Confidence.LIKELY,
                 severity=Severity.WARNING if free else Severity.ERROR,
                 window=window,
-                applied=applied(window),
-                expected=expected(window),
+                applied=window.applied,
+                expected=window.expected,
             )
 
 

@@ -9,17 +9,14 @@ from accumlint.reading.program import Program
 from accumlint.rule import Claim, Confidence, Finding, Rule, Severity
 from accumlint.tracing.trace import Backward, Clear, Clip, Event, Norm, Rescale, Run, Trace
 
-from ._windows import is_entangled
-
 
 class GradNormLoggedWrong(Rule):
     """A gradient norm is measured at a place where it is not the norm of what the step applies.
 
-    After `zero_grad` it is 0, or there is nothing to measure. After clipping it is never more than
-    the threshold, so the spikes that it is watched for cannot be seen. Between the backwards of one
-    window it is the norm of a part of the window, and grows from micro-batch to micro-batch. While
-    the gradients are multiplied by the scale of a GradScaler it shows the scale. The training is
-    right; the curve on the screen is not.
+    After `zero_grad` it is 0, or there is nothing to measure. After clipping it is never more than the threshold, so
+    the spikes that it is watched for cannot be seen. Between the backwards of one window it is the norm of a part of
+    the window, and grows from micro-batch to micro-batch. While the gradients are multiplied by the scale of a
+    GradScaler it shows the scale. The training is right; the curve on the screen is not.
 
     Bad:
 
@@ -43,22 +40,13 @@ class GradNormLoggedWrong(Rule):
 
     Good:
 
-    ```python
-    import torch
-    import torch.nn.functional as F
-
-
-    def train(model, loader, optimizer, accumulation_steps):
-        batches = iter(loader)
-        for _ in range(len(loader) // accumulation_steps):
-            for _ in range(accumulation_steps):
-                inputs, targets = next(batches)
-                loss = F.cross_entropy(model(inputs), targets) / accumulation_steps
-                loss.backward()
-            norm = torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-            print(norm)
-            optimizer.step()
-            optimizer.zero_grad()
+    ```diff
+                 loss.backward()
+    -        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    -        print(sum(p.grad.norm() ** 2 for p in model.parameters()) ** 0.5)
+    +        norm = torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    +        print(norm)
+             optimizer.step()
     ```
 
     When it stays silent: when the value that clipping returns is used as well (then the norm after
@@ -72,12 +60,8 @@ class GradNormLoggedWrong(Rule):
     .09, .18, .27, .35, after clipping to .05 it is .05.
 
     See: [`clip_grad_norm_`][clip], which returns the norm before it clips.
-
-    [clip]: https://docs.pytorch.org/docs/stable/generated/torch.nn.utils.clip_grad_norm_.html
     """
 
-    code = "ACC701"
-    name = "grad-norm-logged-wrong"
     severity = Severity.INFO
     claim = Claim.LOG
     unmeasured = "no run tells what a figure that is shown is meant to be"
@@ -87,7 +71,7 @@ class GradNormLoggedWrong(Rule):
         if len(run.optimizers) != 1 or any(r.by != "ranks" for r in run.of(Rescale)):
             return
         window = run.steady(run.optimizers[0])
-        if window is None or is_entangled(window):
+        if window is None or window.is_entangled:
             return
         places = {e.node: e for e in run.of(Norm) if e.microbatch}
         for place in places.values():

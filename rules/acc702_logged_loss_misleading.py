@@ -9,17 +9,14 @@ from accumlint.reading.ir import Call, Const
 from accumlint.rule import Claim, Confidence, Finding, Rule, Severity
 from accumlint.tracing.trace import ELEMENTS, OVER_RANKS, Backward, Report, Run, Share, Trace
 
-from ._windows import length
-
 
 class LoggedLossMisleading(Rule):
     """The loss that is printed or logged was divided for the window, or summed over the ranks and not divided.
 
-    `loss = loss / N` makes the micro-batch's share of the window's mean. Shown as it is, it is N
-    times too small, of one micro-batch of N, and changes with N, so that two runs with the same
-    large batch seem to differ. So is the average of such shares over an epoch. A loss that was
-    summed over the ranks is as many times too large as there are ranks. The training is right;
-    comparisons and stopping rules that read the number are not.
+    `loss = loss / N` makes the micro-batch's share of the window's mean. Shown as it is, it is N times too small, of
+    one micro-batch of N, and changes with N, so that two runs with the same large batch seem to differ. So is the
+    average of such shares over an epoch. A loss that was summed over the ranks is as many times too large as there are
+    ranks. The training is right; comparisons and stopping rules that read the number are not.
 
     Bad:
 
@@ -41,22 +38,16 @@ class LoggedLossMisleading(Rule):
 
     Good:
 
-    ```python
-    import torch.nn.functional as F
-
-
-    def train(model, loader, optimizer, accumulation_steps):
-        batches = iter(loader)
-        for update in range(len(loader) // accumulation_steps):
-            optimizer.zero_grad()
-            window_loss = 0.0
-            for _ in range(accumulation_steps):
-                inputs, targets = next(batches)
-                loss = F.cross_entropy(model(inputs), targets) / accumulation_steps
-                loss.backward()
-                window_loss += loss.detach()
-            optimizer.step()
-            print(f"{update}: {window_loss.item():.3f}")
+    ```diff
+             optimizer.zero_grad()
+    +        window_loss = 0.0
+             for _ in range(accumulation_steps):
+    @@
+                 loss.backward()
+    +            window_loss += loss.detach()
+             optimizer.step()
+    -        print(f"{update}: {loss.item():.3f}")
+    +        print(f"{update}: {window_loss.item():.3f}")
     ```
 
     When it stays silent: when the shares of a window are added up, when the number is multiplied by
@@ -69,12 +60,8 @@ class LoggedLossMisleading(Rule):
     Hugging Face Trainer's `train_loss` of rank 0 is that rank's own share in the same way.
 
     See: [gradient accumulation in the AMP examples][amp].
-
-    [amp]: https://docs.pytorch.org/docs/stable/notes/amp_examples.html#gradient-accumulation
     """
 
-    code = "ACC702"
-    name = "logged-loss-misleading"
     severity = Severity.INFO
     claim = Claim.LOG
     unmeasured = "no run tells what a figure that is shown is meant to be"
@@ -82,7 +69,7 @@ class LoggedLossMisleading(Rule):
     def check(self, trace: Trace) -> Iterator[Finding]:
         run = trace.main
         windows = [w for o in run.optimizers if (w := run.steady(o)) is not None]
-        longest = max((length(w) for w in windows), default=0)
+        longest = max((w.backward_count() for w in windows), default=0)
         for report in {(e.node, e.subject): e for e in run.of(Report)}.values():
             if is_summed_over_ranks(run, report):
                 yield self.at(
@@ -120,10 +107,10 @@ def is_divided(trace: Trace, report: Report) -> bool:
     if len(trace.runs) < 2 or not trace.main.asked or trace.main.literal is not None:
         return False
     wholes = {whole for run in trace.runs for whole in times_steps(run, report)}
-    return len(wholes) == 1 and () not in wholes and is_shown_for_several(trace, report)
+    return len(wholes) == 1 and () not in wholes and is_logged_for_several(trace, report)
 
 
-def is_shown_for_several(trace: Trace, report: Report) -> bool:
+def is_logged_for_several(trace: Trace, report: Report) -> bool:
     """True when the number is shown with more than one choice of the steps, so that it tells how they change it."""
     return len({run.steps for run in trace.runs if same(run, report)}) > 1
 
@@ -135,7 +122,7 @@ def times_steps(run: Run, report: Report) -> Iterator[tuple[Fraction, ...]]:
         shown = {part.microbatch for part in event.shares}
         # What never goes backward, as in an evaluation, may be divided by a length that grows like the steps.
         one = len(shown) == 1 and shown <= backwarded
-        factors = [part.factor for part in event.shares if part.factor and is_whole(run, part)]
+        factors = [part.factor for part in event.shares if part.factor and is_unscaled(run, part)]
         if not one or len(factors) != len(event.shares):
             yield ()
         else:
@@ -155,7 +142,7 @@ def is_a_share(run: Run, report: Report) -> bool:
     share = Fraction(1, run.literal or run.steps)
     return share < 1 and all(
         len({part.microbatch for part in event.shares}) == 1
-        and all(part.factor in (share, -share) and is_whole(run, part) for part in event.shares)
+        and all(part.factor in (share, -share) and is_unscaled(run, part) for part in event.shares)
         for event in same(run, report)
     )
 
@@ -170,7 +157,7 @@ def is_average(run: Run, report: Report) -> bool:
     totals = [sum((part.factor or 0 for part in e.shares), Fraction(0)) for e in events]
     equal = all(len({part.factor for part in e.shares}) == 1 for e in events)
     several = any(len({part.microbatch for part in e.shares}) > 1 for e in events)
-    whole = all(is_whole(run, part) and part.microbatch for e in events for part in e.shares)
+    whole = all(is_unscaled(run, part) and part.microbatch for e in events for part in e.shares)
     near = all(abs(total * steps - 1) <= Fraction(1, 3) for total in totals)
     return steps > 1 and several and equal and whole and near
 
@@ -180,7 +167,7 @@ def is_average_of_parts(trace: Trace, report: Report) -> bool:
     if len(trace.runs) < 2 or not trace.main.asked or trace.main.literal is not None:
         return False
     averages = [average for run in trace.runs for average in of_parts(run, report)]
-    first = averages[0] if averages and is_shown_for_several(trace, report) else ()
+    first = averages[0] if averages and is_logged_for_several(trace, report) else ()
     return bool(first) and all(
         len(other) == len(first)
         and all(abs(a - b) <= abs(a) / 3 for a, b in zip(first, other, strict=True))
@@ -193,7 +180,7 @@ def of_parts(run: Run, report: Report) -> Iterator[tuple[Fraction, ...]]:
     for event in same(run, report):
         by_microbatch: dict[int, list[Fraction]] = {}
         for part in event.shares:
-            if part.factor and is_whole(run, part):
+            if part.factor and is_unscaled(run, part):
                 by_microbatch.setdefault(part.microbatch, []).append(part.factor)
         parts = {tuple(sorted(factors)) for factors in by_microbatch.values()}
         several = len(by_microbatch) > 1 and 0 not in by_microbatch
@@ -219,7 +206,7 @@ def is_divided_again(run: Run, report: Report) -> bool:
     )
 
 
-def is_whole(run: Run, part: Share) -> bool:
+def is_unscaled(run: Run, part: Share) -> bool:
     """True where no factor is on the loss that does not go backward; weights of its elements are none."""
     if all(symbol.startswith(ELEMENTS) for symbol in part.symbols):
         return True

@@ -13,10 +13,9 @@ from accumlint.tracing.trace import Backward, Trace
 class AutocastAroundBackward(Rule):
     """The backward runs inside the `autocast` context of its forward.
 
-    Autocast chooses a precision for each operation of the forward; the backward runs each operation
-    in the precision that its forward had, inside the context or outside. PyTorch advises against
-    a backward under autocast. No difference was measured, so this is a matter of habit: the rule is
-    asked for by name.
+    Autocast chooses a precision for each operation of the forward; the backward runs each operation in the precision
+    that its forward had, inside the context or outside. PyTorch advises against a backward under autocast. No
+    difference was measured, so this is a matter of habit: the rule is asked for by name.
 
     Bad:
 
@@ -39,21 +38,11 @@ class AutocastAroundBackward(Rule):
 
     Good:
 
-    ```python
-    import torch
-    import torch.nn.functional as F
-
-
-    def train(model, loader, optimizer, accumulation_steps):
-        batches = iter(loader)
-        for _ in range(len(loader) // accumulation_steps):
-            optimizer.zero_grad()
-            for _ in range(accumulation_steps):
-                inputs, targets = next(batches)
-                with torch.autocast("cuda", dtype=torch.bfloat16):
-                    loss = F.cross_entropy(model(inputs), targets) / accumulation_steps
-                loss.backward()
-            optimizer.step()
+    ```diff
+                     loss = F.cross_entropy(model(inputs), targets) / accumulation_steps
+    -                loss.backward()
+    +            loss.backward()
+             optimizer.step()
     ```
 
     When it stays silent: where the context is switched off by a literal `enabled=False`.
@@ -68,8 +57,6 @@ class AutocastAroundBackward(Rule):
     [amp]: https://docs.pytorch.org/docs/stable/amp.html#autocasting
     """
 
-    code = "ACC703"
-    name = "autocast-around-backward"
     severity = Severity.INFO
     unmeasured = "no difference exists that could be measured"
     opt_in = True

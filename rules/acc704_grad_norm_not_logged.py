@@ -39,34 +39,27 @@ class GradNormNotLogged(Rule):
 
     Good:
 
-    ```python
-    import torch
-    import torch.nn.functional as F
-
-
-    def train(model, loader, optimizer, accumulation_steps, writer):
-        batches = iter(loader)
-        for update in range(len(loader) // accumulation_steps):
-            optimizer.zero_grad()
-            for _ in range(accumulation_steps):
-                inputs, targets = next(batches)
-                loss = F.cross_entropy(model(inputs), targets) / accumulation_steps
-                loss.backward()
-            norm = torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-            writer.add_scalar("gradient norm", norm, update)
-            optimizer.step()
+    ```diff
+    -def train(model, loader, optimizer, accumulation_steps):
+    +def train(model, loader, optimizer, accumulation_steps, writer):
+         batches = iter(loader)
+    -    for _ in range(len(loader) // accumulation_steps):
+    +    for update in range(len(loader) // accumulation_steps):
+             optimizer.zero_grad()
+    @@
+                 loss.backward()
+    -        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    +        norm = torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    +        writer.add_scalar("gradient norm", norm, update)
+             optimizer.step()
     ```
 
     When it stays silent: where the value is read, stored in an attribute or handed on, where the norm is measured
     in another way, and for clipping by value, which has no norm.
 
     See: [`clip_grad_norm_`][clip].
-
-    [clip]: https://docs.pytorch.org/docs/stable/generated/torch.nn.utils.clip_grad_norm_.html
     """
 
-    code = "ACC704"
-    name = "grad-norm-not-logged"
     severity = Severity.INFO
     claim = Claim.LOG
     unmeasured = "no run tells what is not shown"

@@ -26,13 +26,12 @@ from accumlint.rule import Claim, Confidence, Finding, Rule, Severity
 from accumlint.tracing.trace import Trace, Window
 
 from ._definitions import stands_for
-from ._windows import accumulating_windows
 
 _MICRO_BATCH = re.compile(
     r"^((per_(device|gpu)_)?(train(ing)?_)?(micro_?|mini_?|device_|local_)?(batch_?size|bsz?)(_per_(device|gpu|rank))?)$",
     re.IGNORECASE,
 )
-_WHOLE = re.compile(
+_EFFECTIVE = re.compile(
     r"(total|effective|global|full|real|actual)_?\w*(batch|bsz?)|(batch|bsz?)\w*_(total|effective|global)"
     r"|(tokens|samples|rows|examples)_per_(update|step|iter|batch)",
     re.IGNORECASE,
@@ -44,7 +43,7 @@ _SHOWING = re.compile(
 _SETTINGS = re.compile(
     r"^((\w*_)?(args?|cfg|config|conf|hparams?|hps|flags|opts?|options|settings))$", re.IGNORECASE
 )
-_AS_A_WHOLE = {
+_RECORDED_WHOLE = {
     "vars",
     "asdict",
     "dict",
@@ -89,25 +88,17 @@ class EffectiveBatchSizeNotRecorded(Rule):
 
     Good:
 
-    ```python
-    import torch
-    import torch.nn.functional as F
-    from torch.utils.data import DataLoader
-
-
-    def train(model, dataset, args):
-        loader = DataLoader(dataset, batch_size=args.batch_size, drop_last=True)
-        optimizer = torch.optim.AdamW(model.parameters(), lr=args.lr)
-        batch_of_update = args.batch_size * args.accumulation_steps
-        print(f"learning rate {args.lr} for {batch_of_update} rows per update")
-        batches = iter(loader)
-        for _ in range(len(loader) // args.accumulation_steps):
-            optimizer.zero_grad()
-            for _ in range(args.accumulation_steps):
-                images, labels = next(batches)
-                loss = F.cross_entropy(model(images), labels)
-                (loss / args.accumulation_steps).backward()
-            optimizer.step()
+    ```diff
+         optimizer = torch.optim.AdamW(model.parameters(), lr=args.lr)
+    +    batch_of_update = args.batch_size * args.accumulation_steps
+    +    print(f"learning rate {args.lr} for {batch_of_update} rows per update")
+         batches = iter(loader)
+    -    for update in range(len(loader) // args.accumulation_steps):
+    +    for _ in range(len(loader) // args.accumulation_steps):
+             optimizer.zero_grad()
+    @@
+             optimizer.step()
+    -        print(f"update {update}: learning rate {args.lr}")
     ```
 
     When it stays silent: when the settings are logged or saved as a whole, when batch size and steps are printed side
@@ -119,8 +110,6 @@ class EffectiveBatchSizeNotRecorded(Rule):
     [goyal]: https://arxiv.org/abs/1706.02677
     """
 
-    code = "ACC705"
-    name = "effective-batch-size-not-recorded"
     severity = Severity.INFO
     claim = Claim.LOG
     unmeasured = "no run tells what is not shown"
@@ -130,7 +119,7 @@ class EffectiveBatchSizeNotRecorded(Rule):
         program = trace.program
         if not trace.main.asked:
             return
-        for window in accumulating_windows(trace.main):
+        for window in trace.main.accumulating_windows():
             if keeps_book(window):
                 continue
             sizes = [
@@ -215,7 +204,7 @@ def is_product(value: Expr) -> bool:
     """True for a total that goes by its name, or for a product of batch size and steps."""
     match value:
         case Name() | Attr() | Item():
-            return any(_WHOLE.search(word) for word in words_of(value))
+            return any(_EFFECTIVE.search(word) for word in words_of(value))
         case Binary(op="*"):
             told = words(value)
             return has_size(told) and has_steps(told) and not any("lr" in word for word in told)
@@ -230,7 +219,7 @@ def is_settings(value: Expr) -> bool:
             return is_settings(base)
         case Call(func=func, args=args):
             of = [a.value for a in args] or ([func.base] if isinstance(func, Attr) else [])
-            return dotted(func).rpartition(".")[2] in _AS_A_WHOLE and any(map(is_settings, of))
+            return dotted(func).rpartition(".")[2] in _RECORDED_WHOLE and any(map(is_settings, of))
         case Name() | Attr():
             return any(_SETTINGS.match(word) for word in words_of(value))
         case Star(value=inner):
@@ -240,7 +229,7 @@ def is_settings(value: Expr) -> bool:
 
 
 def has_size(told: Iterable[str]) -> bool:
-    return any(_MICRO_BATCH.match(word) or _WHOLE.search(word) for word in told)
+    return any(_MICRO_BATCH.match(word) or _EFFECTIVE.search(word) for word in told)
 
 
 def has_steps(told: Iterable[str]) -> bool:

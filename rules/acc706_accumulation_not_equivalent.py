@@ -26,7 +26,6 @@ from accumlint.rule import Confidence, Finding, Rule, Severity
 from accumlint.tracing.trace import Forward, Trace, Window
 
 from ._definitions import stands_for
-from ._windows import accumulating_windows
 
 _BATCH_NORM = re.compile(r"^(Lazy|Sync|Synchronized)?BatchNorm([123]d|\dd)?(Act\dd)?$|^ABN$")
 # Architectures of torchvision and timm that normalise by batch statistics.
@@ -113,15 +112,13 @@ class AccumulationNotEquivalent(Rule):
     [norm]: https://docs.pytorch.org/docs/stable/generated/torch.nn.GroupNorm.html
     """
 
-    code = "ACC706"
-    name = "accumulation-not-equivalent"
     severity = Severity.INFO
     unmeasured = "the large batch would have to be run as one"
     opt_in = True
 
     def check(self, trace: Trace) -> Iterator[Finding]:
         program = trace.program
-        for window in accumulating_windows(trace.main):
+        for window in trace.main.accumulating_windows():
             if sees_whole_window(window):
                 continue
             made: list[Node] = []

@@ -32,19 +32,11 @@ class UnusedSuppression(Rule):
 
     Good:
 
-    ```python
-    import torch.nn.functional as F
-
-
-    def train(model, loader, optimizer, accumulation_steps):
-        batches = iter(loader)
-        for _ in range(len(loader) // accumulation_steps):
-            optimizer.zero_grad()
-            for _ in range(accumulation_steps):
-                inputs, targets = next(batches)
-                loss = F.cross_entropy(model(inputs), targets) / accumulation_steps
-                loss.backward()
-            optimizer.step()
+    ```diff
+                 loss = F.cross_entropy(model(inputs), targets) / accumulation_steps
+    -            loss.backward()  # accumlint: ignore[ACC102]
+    +            loss.backward()
+             optimizer.step()
     ```
 
     Each rule of a list is looked at by itself, and so is `# noqa:` with codes of accumlint. The
@@ -55,8 +47,6 @@ class UnusedSuppression(Rule):
     of this very rule. It is silenced by an ignore that names it, never by one without a list.
     """
 
-    code = "ACC901"
-    name = "unused-suppression"
     severity = Severity.INFO
     fix = Applicability.SAFE
     meta = True

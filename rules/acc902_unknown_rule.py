@@ -32,19 +32,11 @@ class UnknownRule(Rule):
 
     Good:
 
-    ```python
-    import torch.nn.functional as F
-
-
-    def train(model, loader, optimizer, accumulation_steps):
-        batches = iter(loader)
-        for _ in range(len(loader) // accumulation_steps):
-            optimizer.zero_grad()
-            for _ in range(accumulation_steps):
-                inputs, targets = next(batches)
-                loss = F.cross_entropy(model(inputs), targets)
-                loss.backward()  # accumlint: ignore[loss-not-divided]
-            optimizer.step()
+    ```diff
+                 loss = F.cross_entropy(model(inputs), targets)
+    -            loss.backward()  # accumlint: ignore[loss-not-divide]
+    +            loss.backward()  # accumlint: ignore[loss-not-divided]
+             optimizer.step()
     ```
 
     When it stays silent: on `# noqa:` with codes that cannot be accumlint's. A rule of a package
@@ -54,8 +46,6 @@ class UnknownRule(Rule):
     unsafe, since the name that was probably meant silences something.
     """
 
-    code = "ACC902"
-    name = "unknown-rule"
     severity = Severity.WARNING
     fix = Applicability.UNSAFE
     meta = True
@@ -64,10 +54,10 @@ class UnknownRule(Rule):
         for mention in mentions:
             if not mention.known:
                 message = f"`{mention.text}` names no rule; {mention.hint}"
-                yield Remark(self, mention, message, _meant(mention))
+                yield Remark(self, mention, message, _correction(mention))
 
 
-def _meant(mention: Mention) -> Rewording | None:
+def _correction(mention: Mention) -> Rewording | None:
     if mention.removal is None or not mention.meant:
         return None
     message = f"Write `{mention.meant}`"

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from accumlint.check import check_bytes
+from accumlint.common.examples import ORDER as ORDER
+from accumlint.common.examples import blocks as blocks
+from accumlint.common.examples import markers as markers
 from accumlint.config import Settings
 from accumlint.files.inputs.cache import KEY, signed
 from accumlint.files.inputs.discovery import Target
-from accumlint.registry.examples import ORDER as ORDER
-from accumlint.registry.examples import blocks as blocks
-from accumlint.registry.examples import markers as markers
 
 ROOT = Path(__file__).parents[1]
 

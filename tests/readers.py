@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -140,3 +141,32 @@ def table_rows(text: str) -> list[list[str]]:
         elif token.type == "inline" and rows:
             rows[-1].append("".join(child.content for child in token.children or ()))
     return rows[1:]
+
+
+# Commands in logs, decoded as GitHub's runner (actions/runner, ActionCommand.cs) and Azure's agent decode them.
+
+
+def annotated(text: str) -> Iterator[tuple[str, dict[str, str], str]]:
+    for line in text.split("\n"):
+        if match := re.fullmatch(r"::(error|warning|notice) (.*?)::(.*)", line):
+            pairs = (pair.split("=", 1) for pair in match[2].split(","))
+            yield match[1], {key: decoded(value) for key, value in pairs}, decoded(match[3])
+
+
+def decoded(text: str) -> str:
+    for code, char in (("%0D", "\r"), ("%0A", "\n"), ("%3A", ":"), ("%2C", ","), ("%25", "%")):
+        text = text.replace(code, char)
+    return text
+
+
+def issues(text: str) -> Iterator[tuple[dict[str, str], str]]:
+    for line in text.split("\n"):
+        if match := re.fullmatch(r"##vso\[task\.logissue ([^\]]*)\](.*)", line):
+            pairs = (pair.split("=", 1) for pair in match[1].split(";") if pair)
+            yield {key: unescaped(value) for key, value in pairs}, unescaped(match[2])
+
+
+def unescaped(text: str) -> str:
+    for code, char in (("%3B", ";"), ("%0D", "\r"), ("%0A", "\n"), ("%5D", "]"), ("%AZP25", "%")):
+        text = text.replace(code, char)
+    return text

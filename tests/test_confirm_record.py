@@ -12,6 +12,7 @@ from typing import Any
 import confirmed
 import pytest
 from helpers import ROOT
+from passes import FAKES
 
 from accumlint.confirming import result
 from accumlint.confirming.reports.json_report import record
@@ -40,7 +41,7 @@ def test_a_finding_in_full() -> None:
         "reason": "The second micro-batch raises: gradients of this optimizer are already unscaled",
         "measured": {},
         "control": {"what": "It was mended", "detected": False, "value": 0.5},
-        "fakes": list(confirmed.FAKES),
+        "fakes": list(FAKES),
         "also": [],
         "setup": None,
         "advice": None,

@@ -16,79 +16,40 @@ from conftest import Run
 from helpers import FLAGGED, LOOP
 from readers import (
     Suite,
+    annotated,
     findings_of,
+    issues,
     junit_suites,
     rdjson_diagnostics,
     sarif_run,
-    table_rows,
+)
+from reported import (
+    BY_SETTINGS,
+    HELD,
+    KNOWN,
+    LOOK,
+    MANY,
+    UNTRACED,
+    checked,
+    report,
+    told,
 )
 
 from accumlint.common.place import Place
-from accumlint.common.problem import Kind, Problem
+from accumlint.common.problem import Problem
 from accumlint.config import setting_keys
 from accumlint.diagnostics.reporting import reporter, schema
 from accumlint.diagnostics.reporting.paths import relative, repository
-from accumlint.diagnostics.reporting.terminal import Look, printable
+from accumlint.diagnostics.reporting.terminal import Look
 from accumlint.diagnostics.results.report import (
-    Backward,
     Cell,
     Checked,
     Edit,
     Fix,
     Mark,
     Report,
-    Silenced,
 )
 from accumlint.registry import packs
-
-LOOK = Look(root=Path("/src"))
-HERE = Place(3, 5, 4, 9)
-
-
-def report(
-    file: str = "lib/train.py", severity: str = "warning", confidence: str = "certain"
-) -> Report:
-    return Report(
-        shown=f"/src/{file}",
-        file=f"/src/{file}",
-        code="ACC102",
-        name="loss-not-divided",
-        message="`losses[i](x)` is summed, 100%0A of it",
-        severity=severity,
-        confidence=confidence,
-        mark=Mark(HERE, "    größe.backward()"),
-        related=(Mark(Place(1, 1, 1, 2), "k = 4", "the accumulation steps"),),
-        condition="when (i + 1) % k; mode == 'a]b|c'",
-        applied="step at line 5 applies g1 + g2",
-        expected="the large batch is 1/2 g1 + 1/2 g2",
-        timeline=(
-            Mark(Place(3, 5, 3, 20), "    größe.backward()", "micro-batch 1: backward adds g1"),
-            Mark(Place(5, 5, 5, 21), "    optimizer.step()", "step applies g1"),
-        ),
-        scope="Trainer.fit",
-        statement="größe.backward()",
-        fingerprint="f" * 32,
-        line_hash="c129715d7a2bc9a3:1",
-    )
-
-
-def checked(*reports: Report) -> Checked:
-    return Checked(reports[0].shown, reports)
-
-
-BROKEN = Checked("/src/b.py", problems=(Problem("/src/b.py", "syntax error: x", line=7),))
-SLOW = Checked("/src/c.py", problems=(Problem("/src/c.py", "the time ran out", Kind.WARNING),))
-LINE = Mark(Place(4, 1, 4, 16), "loss.backward()")
-LOST = Backward("/src/d.py", "/src/d.py", LINE, "partly", ("no optimizer step is reached",))
-UNTRACED = Checked("/src/d.py", backwards=(LOST, replace(LOST, state="whole", reasons=())))
-HELD = Checked("/src/e.py", silenced=(Silenced(report("e.py"), by_comment=True, reason="by hand"),))
-BY_SETTINGS = Checked("/src/f.py", silenced=(Silenced(report("f.py"), by_comment=False),))
-KNOWN = Checked("/src/g.py", silenced=(Silenced(report("g.py"), by_comment=False, known=True),))
-MANY = (checked(report()), BROKEN, SLOW, UNTRACED, HELD, BY_SETTINGS, Checked("/src/ok.py"))
-
-
-def told(name: str, *results: Checked, look: Look = LOOK) -> str:
-    return "\n".join(reporter(name)(results, look))
 
 
 def test_every_format_can_be_asked_for() -> None:
@@ -351,90 +312,6 @@ def test_what_is_only_a_suggestion_is_not_to_be_applied() -> None:
     assert "fixes" not in sarif_results(shown)[0]
     assert rdjson_diagnostics(told("rdjson", shown))[0]["suggestions"] == []
     assert findings_of(told("json", shown))[0]["fix"]["applicability"] == "display"
-
-
-# Commands in logs, decoded as GitHub's runner (actions/runner, ActionCommand.cs) and Azure's agent decode them.
-
-
-def annotated(text: str) -> Iterator[tuple[str, dict[str, str], str]]:
-    for line in text.split("\n"):
-        if match := re.fullmatch(r"::(error|warning|notice) (.*?)::(.*)", line):
-            pairs = (pair.split("=", 1) for pair in match[2].split(","))
-            yield match[1], {key: decoded(value) for key, value in pairs}, decoded(match[3])
-
-
-def decoded(text: str) -> str:
-    for code, char in (("%0D", "\r"), ("%0A", "\n"), ("%3A", ":"), ("%2C", ","), ("%25", "%")):
-        text = text.replace(code, char)
-    return text
-
-
-def test_a_github_annotation_is_read_back() -> None:
-    ((level, values, message),) = annotated(told("github", *MANY))
-    assert level == "warning"
-    assert values == {
-        "file": "lib/train.py",
-        "line": "3",
-        "endLine": "3",
-        "col": "5",
-        "endColumn": "21",
-        "title": "ACC102 loss-not-divided",
-    }
-    assert message.split("\n") == [report().headline, *report().gradients]
-
-
-def test_github_gets_its_ten_surest_annotations_and_the_rest_as_lines() -> None:
-    likely = [checked(report(f"b{n:02}.py", "error", "likely")) for n in range(12)]
-    certain = [checked(report(f"c{n:02}.py", "error")) for n in range(3)]
-    text = told("github", *likely, *certain, checked(report("i.py", "info")))
-    found = list(annotated(text))
-    files = [values["file"] for level, values, _ in found if level == "error"]
-    assert files == ["c00.py", "c01.py", "c02.py", *(f"b{n:02}.py" for n in range(7))]
-    assert [level for level, _, _ in found if level != "error"] == ["notice"]
-    assert found[9][2].endswith("\n5 more errors in the log and in the summary of the run")
-    rest = [line for line in text.split("\n") if line.startswith("/src/b")]
-    assert [line.split(":")[0] for line in rest] == [f"/src/b{n:02}.py" for n in range(7, 12)]
-
-
-@pytest.mark.parametrize(
-    "file", ["lib/train.py", "a|b`c<d>&.py", "*a* _b_ [c](d) \\.py", "a\nb.py"]
-)
-def test_the_summary_of_the_run_has_a_row_for_each_finding(file: str) -> None:
-    (row,) = table_rows(told("markdown", checked(report(file)), BROKEN))
-    told_of = ("<code>losses[i](x)</code> is summed, 100%0A of it", *report().gradients)
-    assert row[:3] == ["warning", "ACC102 loss-not-divided", f"<code>{printable(file)}:3:5</code>"]
-    assert row[3].replace(f" ({report().condition})", "") == "<br>".join(told_of)
-
-
-def test_a_summary_stays_below_what_github_takes() -> None:
-    text = told("markdown", checked(*[report()] * 5000))
-    assert len(text.encode()) < 1024 * 1024
-    assert text.split("\n")[-1].endswith("which this page cannot hold")
-
-
-def issues(text: str) -> Iterator[tuple[dict[str, str], str]]:
-    for line in text.split("\n"):
-        if match := re.fullmatch(r"##vso\[task\.logissue ([^\]]*)\](.*)", line):
-            pairs = (pair.split("=", 1) for pair in match[1].split(";") if pair)
-            yield {key: unescaped(value) for key, value in pairs}, unescaped(match[2])
-
-
-def unescaped(text: str) -> str:
-    for code, char in (("%3B", ";"), ("%0D", "\r"), ("%0A", "\n"), ("%5D", "]"), ("%AZP25", "%")):
-        text = text.replace(code, char)
-    return text
-
-
-def test_an_azure_issue_is_read_back() -> None:
-    ((values, message),) = issues(told("azure", *MANY))
-    assert values == {
-        "type": "warning",
-        "sourcepath": "lib/train.py",
-        "linenumber": "3",
-        "columnnumber": "5",
-        "code": "ACC102",
-    }
-    assert message == report().headline
 
 
 # Names that try to break out of their line

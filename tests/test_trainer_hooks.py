@@ -122,7 +122,7 @@ def test_every_contract_says_where_it_was_read() -> None:
 
 
 @pytest.mark.parametrize(
-    ("beside", "spoken"),
+    ("beside", "accumulates"),
     [
         ({}, False),
         ({"scripts/start.py": "trainer = Trainer(accumulate_grad_batches=8)\n"}, True),
@@ -135,7 +135,7 @@ def test_every_contract_says_where_it_was_read() -> None:
     ],
 )
 def test_any_file_of_the_project_may_set_the_steps(
-    tmp_path: Path, beside: dict[str, str], spoken: bool
+    tmp_path: Path, beside: dict[str, str], accumulates: bool
 ) -> None:
     (tmp_path / "setup.py").touch()
     for name, content in beside.items():
@@ -143,4 +143,4 @@ def test_any_file_of_the_project_may_set_the_steps(
         (tmp_path / name).write_text(content)
     text = "import lightning as L\n" + STEP.format("L.LightningModule")
     program = reading.read(text, str(tmp_path / "train.py"), project := Project())
-    assert [d.spoken for d in driven(program, project)] == [spoken]
+    assert [d.accumulates for d in driven(program, project)] == [accumulates]

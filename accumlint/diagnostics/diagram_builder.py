@@ -28,7 +28,7 @@ def timeline(
     `place` finds a node's place in the source, `codes` are the rules that found something at a node.
     """
     found = codes or {}
-    events = _shown(run, found)
+    events = _visible_events(run, found)
     symbols = _Symbols()
     microbatches = sorted({e.microbatch for e in events if e.microbatch > 0})
     alone = len(run.optimizers) < 2
@@ -42,7 +42,7 @@ def timeline(
         tuple(_steps(run, set(microbatches), place, symbols)),
         size=size,
         raised=run.stopped if run.stopped.startswith("raises") else "",
-        symbols=tuple(symbols.told()),
+        symbols=tuple(symbols.legend()),
     )
 
 
@@ -52,7 +52,7 @@ def _size(run: t.Run) -> int:
     return len(steady.backwarded) if steady else 0
 
 
-def _shown(run: t.Run, codes: Mapping[Node, tuple[str, ...]]) -> list[t.Event]:
+def _visible_events(run: t.Run, codes: Mapping[Node, tuple[str, ...]]) -> list[t.Event]:
     """The events to be shown: all up to a place that leaves nothing open."""
     last = _last(run, codes)
     events = [e for e in run.events if e.index <= last]
@@ -122,7 +122,7 @@ def _calls(
             continue
         before = here
         mark = place(event.node, "")
-        told = narrate.told(event)
+        told = narrate.describe(event)
         call = Call(
             kind,
             _lane(kind, event) if several else kind,
@@ -183,7 +183,7 @@ def _sync(event: t.Backward, call: Call) -> Iterator[Call]:
         (on,) = synced
         told = "the ranks reduce the gradients" if on else "no reduction: the gradients stay local"
         yield Call(
-            "sync", "sync", call.microbatch, call.where, call.line, told, call.held, off=not on
+            "sync", "sync", call.microbatch, call.where, call.line, told, call.pending, off=not on
         )
 
 
@@ -242,12 +242,12 @@ class _Symbols:
             name = letter
         return f"/{name}" if over else f"·{name}"
 
-    def told(self) -> Iterator[tuple[str, str]]:
+    def legend(self) -> Iterator[tuple[str, str]]:
         yield from self.others.items()
         yield from ((letter, name) for name, letter in self.letters.items())
 
 
-def _own(run: t.Run, window: t.Window) -> tuple[int, ...]:
+def _microbatches_of_step(run: t.Run, window: t.Window) -> tuple[int, ...]:
     """The micro-batches that a step is for: those that went backward since the last one, and not for another's step."""
     others = {
         c.microbatch
@@ -266,7 +266,7 @@ def _brackets(run: t.Run, microbatches: Iterable[int]) -> Iterator[Bracket]:
     rows = list(run.optimizers)
     covered: set[int] = set()
     for window in run.windows:
-        own = _own(run, window)
+        own = _microbatches_of_step(run, window)
         if not own or own[0] > last:
             continue
         covered.update(own)
@@ -295,7 +295,7 @@ def _words(name: str, number: str, own: tuple[int, ...], window: t.Window) -> It
 
 def _steps(run: t.Run, drawn: set[int], place: Place, symbols: _Symbols) -> Iterator[Step]:
     for window in run.windows:
-        own = _own(run, window)
+        own = _microbatches_of_step(run, window)
         shown = [n for n in sorted({*own, *window.microbatches}) if n in drawn]
         if not shown or not set(own) <= drawn:
             continue

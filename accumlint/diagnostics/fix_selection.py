@@ -38,7 +38,7 @@ class Health:
     """
 
     findings: Counter[str]
-    sure: Counter[str]
+    probable: Counter[str]
     grave: frozenset[str]
     untraced: int
     stopped: bool
@@ -49,15 +49,15 @@ class Health:
             self.findings[mended.code] < before.findings[mended.code]
             and all(
                 code not in self.grave or code.startswith(mended.hides)
-                for code in self.shown_since(before)
+                for code in self.new_since(before)
             )
             and self.untraced <= before.untraced
             and self.stopped <= before.stopped
         )
 
-    def shown_since(self, before: Health) -> tuple[str, ...]:
+    def new_since(self, before: Health) -> tuple[str, ...]:
         """The codes of which there are more findings that are sure."""
-        return tuple(sorted(self.sure - before.sure))
+        return tuple(sorted(self.probable - before.probable))
 
 
 def health(findings: Sequence[Finding], exploration: Exploration) -> Health:
@@ -142,7 +142,7 @@ def _tried(
             if after is not None and after.stopped and budget.is_over(1):
                 return found
             if after is not None and after.improves_on(before, finding.rule):
-                next_ = after.shown_since(before)
+                next_ = after.new_since(before)
                 if after.grave.intersection(next_) and fix.applicability is Applicability.SAFE:
                     fix = replace(fix, applicability=Applicability.UNSAFE)
                 offer = _plain(fix, next_, made, layout)

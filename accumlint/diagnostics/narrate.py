@@ -25,7 +25,7 @@ def timeline(finding: Finding) -> Iterator[tuple[Node, str]]:
     for event in dropwhile(_closes_the_window_before, _telling(finding.window.between)):
         numbered = isinstance(event, t.Forward | t.Backward) and event.microbatch >= first
         number = f"micro-batch {event.microbatch - first + 1}: " if numbered else ""
-        yield event.node, f"{number}{told(event, first)}"
+        yield event.node, f"{number}{describe(event, first)}"
 
 
 def gradients(finding: Finding, program: Program) -> tuple[str, str]:
@@ -163,7 +163,7 @@ def _telling(events: Iterable[t.Event]) -> Iterator[t.Event]:
         yield event
 
 
-def told(event: t.Event, first: int = 1) -> str:
+def describe(event: t.Event, first: int = 1) -> str:
     """An event in words; micro-batch `first` is called 1."""
     match event:
         case t.Forward(armed=armed):

@@ -56,13 +56,13 @@ class Ignore:
     """One request to silence rules: those of its list, or all of them (`words` is None).
 
     `text` is the request as written, without its list. It holds for a statement or for the `whole_file`; `noqa` is
-    shared with other linters. One that is `misplaced` does nothing. `whole` reaches from the comment sign to the end of
+    shared with other linters. One that is `misplaced` does nothing. `span` reaches from the comment sign to the end of
     the reason.
     """
 
     text: str
     place: Place
-    whole: Place
+    span: Place
     words: tuple[Word, ...] | None
     own_line: bool = False
     whole_file: bool = False
@@ -75,7 +75,7 @@ class Ignore:
 
         `row` is the line of the text that holds it; the last one has no end to take out.
         """
-        line, start, end = self.place.line, self.whole.column, self.whole.end_column
+        line, start, end = self.place.line, self.span.column, self.span.end_column
         if word and self.words and len(self.words) > 1:
             at = bisect_left(self.words, word.place.column, key=lambda w: w.place.column)
             if at == 0:
@@ -234,7 +234,7 @@ def _ignores(comment: str, row: int, column: int, own_line: bool) -> Iterator[Ig
         return Ignore(
             text="noqa" if noqa else f"accumlint: {match['kind']}",
             place=place(*match.span("word")),
-            whole=place(*match.span()),
+            span=place(*match.span()),
             words=words,
             # Other linters' word is never about the line below.
             own_line=own_line and not noqa,

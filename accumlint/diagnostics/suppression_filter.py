@@ -30,7 +30,7 @@ def selection(settings: Settings) -> packs.Selection:
     return packs.select(settings.select, settings.extend_select, settings.ignore)
 
 
-def is_sure(finding: Finding, settings: Settings) -> bool:
+def is_confident_enough(finding: Finding, settings: Settings) -> bool:
     from accumlint.rule import Confidence
 
     return finding.confidence.rank >= Confidence(settings.min_confidence).rank

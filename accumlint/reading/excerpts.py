@@ -12,7 +12,7 @@ from accumlint.reading import ir as p
 from accumlint.reading.gradient_slice import Reach, Relevance, key
 from accumlint.reading.modules import Definition
 from accumlint.reading.program import Program
-from accumlint.reading.statement_facts import GIVEN
+from accumlint.reading.statement_facts import CALLED_ITSELF
 from accumlint.reading.syntax import Source
 
 # Methods that every object has, or torch's own do: another file's class tells nothing by having one.
@@ -120,7 +120,7 @@ def callees(
     functions = (f for f in excerpt.made if isinstance(f, p.Function))
     led = {(prefix + shown, inside) for inside in (name, *map(key, functions))}
     classes = [c for c in (excerpt.statement, *excerpt.made) if isinstance(c, p.Class)]
-    asked = _asked_of_objects(shown, source) if classes else frozenset[str]()
+    asked = _methods_called_of(shown, source) if classes else frozenset[str]()
     inherited = {base for cls in classes for base in cls.bases}
     bases = (s for s in excerpt.body if isinstance(s, p.Class) and s.name in inherited)
     for cls in (*classes, *bases):
@@ -129,16 +129,16 @@ def callees(
         )
         led.update((method, method) for method in methods)
         if "__call__" in cls.methods:
-            led.add((GIVEN, GIVEN))
+            led.add((CALLED_ITSELF, CALLED_ITSELF))
     return frozenset(led)
 
 
-def _asked_of_objects(made: str, source: Source) -> frozenset[str]:
+def _methods_called_of(made: str, source: Source) -> frozenset[str]:
     """The methods that a file calls of what it makes of a class, or of a class that derives from it."""
     heirs = source.heirs.get(made, frozenset())
     classes = {made, *heirs, *(("super",) if heirs else ())}
     receivers = {r for cls in classes for r in source.made.get(cls, ())}
-    at_once = (source.asked.get(cls, frozenset[str]()) for cls in classes)
+    at_once = (source.called_at_once.get(cls, frozenset[str]()) for cls in classes)
     later = (source.members.get(receiver, frozenset[str]()) for receiver in receivers)
     return frozenset[str]().union(*at_once, *later)
 

@@ -1,7 +1,7 @@
 """Who divides, who synchronises, who clears: the contracts of PyTorch and its frameworks, as data.
 
-A row says what a framework does on its own, since which version it has been read so, and where. Frameworks are never
-followed as source: what stands here is all that a trace knows of them.
+A row says what a framework does on its own, in which version this was read, and where. Frameworks are never followed
+as source: what stands here, and in `hooks` for their trainers, is all that a trace knows of them.
 """
 
 from __future__ import annotations
@@ -20,42 +20,39 @@ class Contract:
 
     `divides`: its backward divides by the accumulation steps it was given. `gates`: its optimizer steps and clears at
     the window's end only. `clears`: its step clears too. `syncs`: it leaves out the reduction inside a window itself.
+    `source` is the file in which this was read, and `written` is what stands there (`benchmarks/hooks.py` looks).
     """
 
     framework: str
-    divides: bool
-    gates: bool
-    clears: bool
-    syncs: bool
-    version: str
-    source: str
+    title: str
+    divides: bool = False
+    gates: bool = False
+    clears: bool = False
+    syncs: bool = False
+    version: str = ""
+    source: str = ""
+    written: tuple[str, ...] = ()
 
 
+# The contract of an object that is asked to go backward, by its role. What is not here does none of it: PyTorch itself,
+# Lightning's manual optimization, timm's scalers, ColossalAI's booster, apex.
+PLAIN = Contract("torch", "PyTorch")
 CONTRACTS: dict[str, Contract] = {
-    row.framework: row
-    for row in (
-        Contract("torch", False, False, False, False, "2.13", "torch/nn/parallel/distributed.py"),
-        Contract(
-            "accelerate", True, True, False, True, "1.15",
-            "accelerate/accelerator.py: backward, accumulate, _do_sync; optimizer.py; scheduler.py",
-        ),
-        Contract(
-            "deepspeed", True, True, True, True, "0.19",
-            "deepspeed/runtime/engine.py: backward (scale_wrt_gas), step, is_gradient_accumulation_boundary",
-        ),
-        Contract("fabric", False, False, False, False, "2.6", "lightning/fabric/fabric.py: backward"),
-        Contract(
-            "lightning", True, True, True, True, "2.6",
-            "lightning/pytorch/loops/optimization/automatic.py",
-        ),
-        Contract(
-            "transformers", True, True, True, True, "5.17",
-            "transformers/trainer.py: training_step, compute_loss, num_items_in_batch",
-        ),
-        Contract("timm", False, False, False, False, "1.0", "timm/utils/cuda.py: NativeScaler"),
-        Contract("colossalai", False, False, False, False, "0.4", "colossalai/booster/booster.py: backward"),
-        Contract("apex", False, False, False, False, "0.1", "apex/amp/handle.py: scale_loss"),
-    )
+    "accelerator": Contract(
+        "accelerate", "Accelerate", divides=True, gates=True, syncs=True, version="1.15",
+        source="accelerate/accelerator.py",
+        written=("loss = loss / self.gradient_accumulation_steps", "def accumulate(self, *models)", "def _do_sync"),
+    ),
+    "engine": Contract(
+        "deepspeed", "DeepSpeed", divides=True, gates=True, clears=True, syncs=True, version="0.19",
+        source="deepspeed/runtime/engine.py", written=("scale_wrt_gas", "def is_gradient_accumulation_boundary"),
+    ),
+    "fabric": Contract(
+        "fabric", "Fabric", version="2.6", source="lightning/fabric/fabric.py",
+        written=("def no_backward_sync", "self._strategy.backward(tensor, module, *args, **kwargs)"),
+    ),
+    # Whether a trainer divides, and where this was read, stands in its `Hook`.
+    "trainer": Contract("trainer", "Trainer", gates=True, clears=True, syncs=True),
 }  # fmt: skip
 
 # Callables by their last name: the wrapper that a model gets.
@@ -69,6 +66,13 @@ WRAPPERS: dict[str, str] = {
     "fully_shard": "fsdp2",
     "DataParallel": "dp",
 }
+
+# What changes the number that a wrapper's reduction divides by.
+AVERAGE_SETTINGS = frozenset(
+    {"register_comm_hook", "set_gradient_divide_factor", "set_reduce_scatter_divide_factor",
+     "set_force_sum_reduction_for_comms", "gradient_predivide_factor", "gradient_postdivide_factor",
+     "disable_allreduce"}
+)  # fmt: skip
 
 # Calls that show a number to somebody, by their last name.
 REPORTS = frozenset(

@@ -13,7 +13,7 @@ from accumlint.common.frozen import frozen
 from accumlint.reading import ir as p
 from accumlint.reading import usage
 from accumlint.reading.roles import Roles, closed, infer
-from accumlint.reading.statement_facts import GIVEN, Fact, Facts
+from accumlint.reading.statement_facts import CALLED_ITSELF, Fact, Facts
 
 _COMPOUND = (p.If, p.For, p.While, p.With, p.Try)
 
@@ -127,7 +127,7 @@ def relevance(
     reports: set[p.Node] = set()
     nodes = tuple(p.walk(body))
     for fact in facts:
-        if fact.said:
+        if fact.logged:
             # Beside the training, in an evaluation say, nothing is to be learnt from it.
             fact.report |= not backwards.isdisjoint(fact.parents)
         if fact.report and fact.statement not in eventful:
@@ -221,7 +221,7 @@ def _callable_names(fact: Fact) -> set[str]:
         return set()
     if fact.function.name in ("__init__", "__call__", "__enter__", "__exit__", "__iter__"):
         # A call of an object's own __call__ shows no name that leads to it; its construction does.
-        return {fact.owner, GIVEN} if fact.function.name == "__call__" else {fact.owner}
+        return {fact.owner, CALLED_ITSELF} if fact.function.name == "__call__" else {fact.owner}
     return {key(fact.function)} - {"<lambda>"}
 
 
@@ -231,7 +231,7 @@ def key(function: p.Function) -> str:
 
 
 # What an object does without being asked by name.
-_ASKED_OF_OBJECTS = ("forward", "__call__", "__iter__", "__init__", "__len__", "__enter__")
+_CALLED_OF_OBJECTS = ("forward", "__call__", "__iter__", "__init__", "__len__", "__enter__")
 
 
 def _kept(facts: list[Fact], eventful: set[p.Node], wanted: frozenset[str]) -> set[p.Node]:
@@ -251,7 +251,7 @@ def _kept(facts: list[Fact], eventful: set[p.Node], wanted: frozenset[str]) -> s
     waiting = [
         fact
         for fact in facts
-        if fact.statement in eventful or _is_wanted(fact, wanted) or _leaves(fact, eventful)
+        if fact.statement in eventful or _is_requested(fact, wanted) or _leaves(fact, eventful)
     ]
     while waiting:
         fact = waiting.pop()
@@ -269,12 +269,12 @@ def _kept(facts: list[Fact], eventful: set[p.Node], wanted: frozenset[str]) -> s
             waiting += writers.get(name, ())
             waiting += (f for f in returns.get(name, ()) if _gives(f) or _refuses(f))
             if name in classes:
-                asked = (f for method in _ASKED_OF_OBJECTS for f in returns.get(method, ()))
+                asked = (f for method in _CALLED_OF_OBJECTS for f in returns.get(method, ()))
                 waiting += (f for f in asked if f.owner == name and _gives(f))
     return kept
 
 
-def _is_wanted(fact: Fact, wanted: frozenset[str]) -> bool:
+def _is_requested(fact: Fact, wanted: frozenset[str]) -> bool:
     """True for what a wanted function gives back, and for what a wanted class's objects hold."""
     function = fact.function
     if function is None or (function.name not in wanted and fact.owner not in wanted):

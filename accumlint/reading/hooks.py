@@ -43,7 +43,7 @@ class Hook:
 
     The method is that of subclasses of `bases` out of `packages`. `goes_backward`: the trainer does, with what the
     method returns; otherwise the method does it. `steps` is the option that holds the accumulation steps, which is 1
-    unless it is set; `asked` tells whether every program can be told it where it is started. `clips`: the trainer
+    unless it is set; `settable` tells whether every program can be told it where it is started. `clips`: the trainer
     clips unless it is told not to. `switch` is the attribute of a class that takes the loop out of the trainer's hands.
     `source` is the file in which this was read, and `written` is what stands there (`benchmarks/hooks.py` looks).
     """
@@ -55,7 +55,7 @@ class Hook:
     goes_backward: bool
     division: Division
     steps: str
-    asked: bool
+    settable: bool
     clips: bool
     switch: str
     version: str
@@ -123,14 +123,14 @@ _OTHERWISE = frozenset({"dataloader_iter", "optimizer_idx"})
 class Driven:
     """A method of a file that a trainer calls.
 
-    `divides`: the trainer divides its loss by the accumulation steps. `spoken`: somebody sets these, or can. `end` is
-    the method that Lightning, before version 2, gives what that one returns: it may make the loss out of it.
+    `divides`: the trainer divides its loss by the accumulation steps. `accumulates`: somebody sets these, or can. `end`
+    is the method that Lightning, before version 2, gives what that one returns: it may make the loss out of it.
     """
 
     function: p.Function
     hook: Hook
     divides: bool
-    spoken: bool
+    accumulates: bool
     end: p.Function | None = None
 
 
@@ -149,9 +149,9 @@ def _driven(program: Program, project: Project) -> Iterator[Driven]:
                 function = cls.methods[hook.method]
                 divides = _divides(hook, function, classes)
                 if divides is not None:
-                    spoken = hook.asked or _speaks_of_steps(program, project)
+                    accumulates = hook.settable or _speaks_of_steps(program, project)
                     end = cls.methods.get("training_step_end") if hook.switch else None
-                    yield Driven(function, hook, divides, spoken, end)
+                    yield Driven(function, hook, divides, accumulates, end)
 
 
 def lineage(

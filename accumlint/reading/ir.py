@@ -39,8 +39,8 @@ from accumlint.reading.ir_expressions import (
     Yield,
     dotted,
     render,
-    shown,
     target_names,
+    text_of,
 )
 from accumlint.reading.syntax import Source
 
@@ -48,7 +48,7 @@ __all__ = [
     "Argument", "Assign", "Attr", "Augment", "Binary", "Bool", "Call", "Choice", "Class", "Compare", "Comprehension",
     "Const", "Delete", "Do", "Expr", "For", "Function", "If", "Import", "Item", "Jump", "Lambda", "Name", "Node",
     "Opaque", "Param", "Raise", "Return", "Scope", "Sequence", "Slice", "Star", "Stmt", "Table", "Text", "Try",
-    "Unary", "Walrus", "While", "With", "Yield", "blocks", "dotted", "render", "shown", "target_names", "walk",
+    "Unary", "Walrus", "While", "With", "Yield", "blocks", "dotted", "render", "target_names", "text_of", "walk",
     "walk_expr",
 ]  # fmt: skip
 

@@ -307,7 +307,7 @@ def render(expr: Expr) -> str:
             return "…"
 
 
-def shown(node: Node) -> str:
+def text_of(node: Node) -> str:
     """The text of any node: an expression's own, dots for what is none."""
     return render(node) if isinstance(node, Expr) else "…"
 

@@ -18,7 +18,7 @@ _COUNTER_START = re.compile(
     r"|^(start|begin|offset|initial|step0|epoch0)$"
 )
 
-_NOT_A_THING = re.compile(
+_NO_TRAINING_OBJECT = re.compile(
     r"state|meter|cfg|config|args?$|kwargs|name|step|_idx|type|params|groups|class|cls|_fn$|path|dict"
     r"|_ids?$|num_|_lr$|eps|_len|size|dim|file|dir|loss|output|use_|is_"
     r"|memory|device|time|input|checkpoint|has_|version|builder"
@@ -83,7 +83,7 @@ def role_of(name: str) -> str:
     low = name.lower()
     for role, pattern in _ROLES:
         if pattern.search(low) or (role == "model" and pattern.search(name)):
-            if role != "loader" and _NOT_A_THING.search(low):
+            if role != "loader" and _NO_TRAINING_OBJECT.search(low):
                 return ""
             return role
     return ""

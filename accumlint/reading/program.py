@@ -18,14 +18,18 @@ from accumlint.reading.ir import (
     Call,
     Class,
     Expr,
+    For,
     Function,
+    If,
     Import,
     Name,
     Node,
     Stmt,
+    While,
     dotted,
     render,
     walk,
+    walk_expr,
 )
 from accumlint.reading.roles import Roles, infer
 from accumlint.reading.syntax import Source
@@ -192,6 +196,29 @@ class Program:
     def function_around(self, node: Node) -> Function | None:
         """The innermost function in which a node stands; None at the top of the file."""
         return next((n for n in self.above(node) if isinstance(n, Function)), None)
+
+    def loop_around(self, node: Node) -> For | While | None:
+        """The innermost loop around a node."""
+        return next((n for n in self.above(node) if isinstance(n, For | While)), None)
+
+    def guard_around(self, node: Node) -> If | None:
+        """The innermost `if` under whose test a node stands, within its loop."""
+        below = node
+        for outer in self.above(node):
+            if isinstance(outer, For | While):
+                return None
+            if isinstance(outer, If) and below in outer.body:
+                return outer
+            below = outer
+        return None
+
+    def first_values(self, name: str) -> Iterator[Assign]:
+        """The plain assignments of a name that do not ask for its value before."""
+        for node in self.of(Assign):
+            if len(node.targets) == 1 and dotted(node.targets[0]) == name:
+                read = (n for n in walk_expr(node.value) if isinstance(n, Attr | Name))
+                if all(dotted(n) != name for n in read):
+                    yield node
 
     @cached_property
     def words(self) -> frozenset[str]:

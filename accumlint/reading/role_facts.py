@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from accumlint.reading import frameworks, names
 from accumlint.reading import ir as p
-from accumlint.reading.role_notes import Asked, Loop, Notes, Region
+from accumlint.reading.role_notes import Loop, Notes, Region, UnresolvedCall
 from accumlint.reading.role_scopes import NO_KEYS, RETURNED, Key, called_as, last_of, tail
 
 _MADE: dict[str, str] = {
@@ -370,7 +370,7 @@ class Facts(Notes):
             if key is not None:
                 shown = tuple(self.reads(a.value) for a in args if not a.keyword)
                 keyed = any(a.keyword or a.star for a in args)
-                self.asked.append(Asked(key, shown, keyed, targets))
+                self.unresolved.append(UnresolvedCall(key, shown, keyed, targets))
                 wanted = node.positional(1)
                 for argument in args:
                     if argument.keyword.endswith(("labels", "target", "targets")):

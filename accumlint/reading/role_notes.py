@@ -33,7 +33,7 @@ class Loop:
 
 
 @frozen(eq=False, slots=True)
-class Asked:
+class UnresolvedCall:
     """A call of something that no definition of the file answers."""
 
     callee: Key
@@ -55,7 +55,7 @@ class Notes(Scopes):
         self.flows: dict[Key, set[Key]] = {}
         self.does: dict[Key, set[str]] = {}
         self.loops: list[Loop] = []
-        self.asked: list[Asked] = []
+        self.unresolved: list[UnresolvedCall] = []
         self.compared: list[tuple[Key, frozenset[Key]]] = []
         self.backwarded: set[Key] = set()
         # What a number was divided, multiplied or taken modulo by; what a loss was divided by.
@@ -158,7 +158,7 @@ class Notes(Scopes):
                 key = self.key(node.func)
                 if key is not None:
                     shown = tuple(self.reads(a.value) for a in node.args if not a.keyword)
-                    self.asked.append(Asked(key, shown, False, frozenset({LOSS})))
+                    self.unresolved.append(UnresolvedCall(key, shown, False, frozenset({LOSS})))
 
     # Sizes
 

@@ -10,7 +10,7 @@ from accumlint.common.frozen import frozen
 from accumlint.reading import ir as p
 from accumlint.reading import names
 from accumlint.reading.role_facts import ASKED, Facts
-from accumlint.reading.role_notes import Asked, Region
+from accumlint.reading.role_notes import Region, UnresolvedCall
 from accumlint.reading.role_scopes import LOSS, NO_KEYS, RETURNED, Key, tail
 
 T = TypeVar("T")
@@ -24,30 +24,30 @@ LIKE_A_MODEL = frozenset({"train", "eval", "state_dict", "load_state_dict", "zer
 
 @frozen
 class Roles:
-    """`told` are the roles that structure tells, by last name; `windows` the dotted texts of the accumulation steps.
+    """`inferred` are the roles that structure tells, by last name; `windows` the dotted texts of accumulation steps.
 
     `totals` are the last names of what losses are added to.
     """
 
-    told: Mapping[str, str]
+    inferred: Mapping[str, str]
     windows: frozenset[str]
     totals: frozenset[str] = frozenset()
 
     def of(self, name: str) -> str:
         """The role of what goes by a name, "" for none."""
-        told = self.told.get(name, "")
+        told = self.inferred.get(name, "")
         if not told or told in _SIDE_ROLES:
             return names.role_of(name)
         return "" if told in _PASSING_ROLES else told
 
     def is_loss(self, name: str) -> bool:
         """True for what goes backward, or reads like it."""
-        told = self.told.get(name)
+        told = self.inferred.get(name)
         return told == "loss" if told else "loss" in name.lower()
 
     def are_labels(self, name: str) -> bool:
         """True for what a loss compares predictions with."""
-        return self.told.get(name) == "labels"
+        return self.inferred.get(name) == "labels"
 
     def is_steps(self, name: str) -> bool:
         """True for the accumulation steps."""
@@ -55,12 +55,12 @@ class Roles:
 
     def is_averaging(self, receiver: str, called: str) -> bool:
         """True for the update of a running average of weights; `receiver` is "" for a function."""
-        made = self.told.get(receiver) == "average" and called in names.AVERAGING_METHODS
+        made = self.inferred.get(receiver) == "average" and called in names.AVERAGING_METHODS
         return made or names.is_averaging(receiver, called)
 
     def is_ranks(self, name: str) -> bool:
         """True for the number of ranks that hold a replica of the model."""
-        return self.told.get(name) == "ranks" or names.is_ranks(name)
+        return self.inferred.get(name) == "ranks" or names.is_ranks(name)
 
     def shows_loss(self, name: str) -> bool:
         """True for a loss and for a total of losses."""
@@ -69,7 +69,9 @@ class Roles:
     def joined(self, other: Roles) -> Roles:
         """The roles of two parts of the same file."""
         return Roles(
-            {**other.told, **self.told}, self.windows | other.windows, self.totals | other.totals
+            {**other.inferred, **self.inferred},
+            self.windows | other.windows,
+            self.totals | other.totals,
         )
 
 
@@ -137,7 +139,7 @@ class _Inference:
 
     def by_methods(self) -> None:
         """The roles that methods tell."""
-        called = {call.callee for call in self.noted.asked}
+        called = {call.callee for call in self.noted.unresolved}
         for key, asked in self.noted.does.items():
             for name in asked & ASKED.keys():
                 self.noted.tell(key, ASKED[name])
@@ -163,7 +165,7 @@ class _Inference:
         if any(roles & stepping for roles in self.noted.facts.values()):
             return
         # A model may clear, too: by the name under which something is called.
-        driven = {tail(call.callee[1]) for call in self.noted.asked}
+        driven = {tail(call.callee[1]) for call in self.noted.unresolved}
         cleared = {tail(key[1]) for key, asked in self.noted.does.items() if "zero_grad" in asked}
         if not cleared <= driven:
             return
@@ -225,7 +227,7 @@ class _Inference:
 
     def callees(self, reach: frozenset[Key]) -> None:
         """Models and criteria: what is called on the way to a loss."""
-        calls = [c for c in self.noted.asked if c.targets & reach or LOSS in c.targets]
+        calls = [c for c in self.noted.unresolved if c.targets & reach or LOSS in c.targets]
         made = [(c.callee, c.targets) for c in calls]
         made += [m for m in self.noted.methods if "model" in self.noted.facts.get(m[0], ())]
         makers: dict[Key, set[Key]] = {}
@@ -354,7 +356,7 @@ def closed(further: Mapping[T, Iterable[T]], first: Iterable[T]) -> set[T]:
     return found
 
 
-def _is_predicted(call: Asked, makers: Mapping[Key, Set[Key]]) -> bool:
+def _is_predicted(call: UnresolvedCall, makers: Mapping[Key, Set[Key]]) -> bool:
     """True for a call whose first argument another callee gave, or is."""
     return any(
         key in others or (others and key not in call.targets)

@@ -12,7 +12,7 @@ _BACKWARD_NAMES = frozenset({"backward", "manual_backward", "train_batch", "back
 _STEP_NAMES = frozenset({"step", "optimizer_step", "step_and_update_lr", "train_batch"})
 _FILLING = frozenset({"append", "extend", "insert", "pop", "clear"})
 # What a call of a parameter looks like, whatever it is called: it may be an object that is called like a function.
-GIVEN = "()"
+CALLED_ITSELF = "()"
 _OWNERS = frozenset({"model", "optimizer", "scheduler", "scaler"})
 _MODULE_METHODS = frozenset({"train", "eval", "step", "update", "forward", "to", "apply"})
 
@@ -35,7 +35,7 @@ class Fact:
     backward: bool = False
     step: bool = False
     report: bool = False
-    said: bool = False
+    logged: bool = False
     callee_reads: set[str] = field(default_factory=set[str])
     lambdas: list[p.Function] = field(default_factory=list[p.Function])
 
@@ -179,7 +179,7 @@ class Facts(list[Fact]):
         fact.callees.add(called(func))
         if isinstance(func, p.Name) and fact.function is not None:
             if any(func.id == param.name for param in fact.function.params):
-                fact.callees.add(GIVEN)
+                fact.callees.add(CALLED_ITSELF)
         if fact.owner and last == "self":
             # A module that calls itself goes forward.
             fact.calls.add("forward")
@@ -196,7 +196,7 @@ class Facts(list[Fact]):
         fact.step |= last in _STEP_NAMES or "loss_scaler" in last
         if frameworks.is_report(last) and ((shows := self._shows_loss(node)) or _says_loss(node)):
             fact.report |= shows
-            fact.said = True
+            fact.logged = True
             fact.callee_reads |= _words(func)
         fact.event |= names.is_norm(last) or last.startswith("_foreach_")
         if isinstance(func, p.Attr):

@@ -73,11 +73,11 @@ def dividing(program: Program, project: Project) -> Iterator[tuple[p.Call, str]]
         if switched:
             if switched == {False}:
                 yield call, f"`{classes[0].name}` says that its loss counts no window"
-        elif why := _why(call, classes, program, project):
+        elif why := _reason(call, classes, program, project):
             yield call, why
 
 
-def _why(call: p.Call, trainers: tuple[p.Class, ...], program: Program, project: Project) -> str:
+def _reason(call: p.Call, trainers: tuple[p.Class, ...], program: Program, project: Project) -> str:
     """Why a trainer divides for its model, "" where it does not, or where that is not known."""
     model = _model(call, program)
     names = {""}

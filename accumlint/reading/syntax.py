@@ -55,14 +55,14 @@ class Source:
         return frozenset(found for node in self._nodes for found in _identifiers(node))
 
     @cached_property
-    def held_to_one(self) -> frozenset[str]:
+    def asserted_one(self) -> frozenset[str]:
         """The names that the code asserts to be 1 (`assert args.accumulation_steps == 1`), whatever it is asked for."""
         if "assert" not in self.text:
             return frozenset()
         # What is asserted under a condition holds on one side only.
         always = (node for node in self._nodes if not isinstance(node, ast.If))
         return frozenset(
-            name for node in always for name in map(_held_to_one, ast.iter_child_nodes(node))
+            name for node in always for name in map(_asserted_one, ast.iter_child_nodes(node))
         )
 
     @cached_property
@@ -112,7 +112,7 @@ class Source:
         return {name: frozenset(bound) for name, bound in found.items()}
 
     @cached_property
-    def asked(self) -> Mapping[str, frozenset[str]]:
+    def called_at_once(self) -> Mapping[str, frozenset[str]]:
         """The methods that are called at once of what a call of each name gives, or of what a method of that gives."""
         found: dict[str, set[str]] = {}
         for node in self._nodes:
@@ -247,7 +247,7 @@ def _identifiers(node: ast.AST) -> Iterator[str]:
             pass
 
 
-def _held_to_one(node: ast.AST) -> str:
+def _asserted_one(node: ast.AST) -> str:
     match node:
         case ast.Assert(
             test=ast.Compare(

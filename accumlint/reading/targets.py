@@ -77,12 +77,12 @@ STRONG = 3
 
 @frozen(eq=False)
 class Evidence:
-    """A place that speaks for or against counts that vary; `own`: it stands in the checked file."""
+    """A place that speaks for or against counts that vary; `is_local`: it stands in the checked file."""
 
     key: str
     node: ast.AST
     source: Source
-    own: bool
+    is_local: bool
 
     @property
     def row(self) -> Row:
@@ -109,7 +109,7 @@ def about_losses(evidence: Iterable[Evidence], *, of_model: bool) -> tuple[Evide
 
     What the checked file itself computes is read, and a loss that is not the model's comes from no other file.
     """
-    return tuple(e for e in evidence if e.key not in _OF_POSITIONS or (of_model and not e.own))
+    return tuple(e for e in evidence if e.key not in _OF_POSITIONS or (of_model and not e.is_local))
 
 
 def has_positions(evidence: Iterable[Evidence]) -> bool:
@@ -147,7 +147,7 @@ def joined(own: Iterable[Evidence], *further: Iterable[Evidence]) -> tuple[Evide
     """The evidence of a file, with each kind that only the files which call it show."""
     first = {e.key: e for e in own}
     for e in chain.from_iterable(further):
-        first.setdefault(e.key, replace(e, own=False))
+        first.setdefault(e.key, replace(e, is_local=False))
     return tuple(first.values())
 
 
@@ -225,9 +225,7 @@ def _keys(node: ast.AST, ignored: frozenset[str]) -> Iterator[str]:
         ) if "" != _text(target) == _text(base):
             # `tokens = tokens[length:]`: what was cut off is a block.
             yield "blocks"
-        case ast.BinOp(op=ast.Mult(), left=ast.List() | ast.Call() as whole, right=factor) if (
-            _whole(whole, factor) in ignored
-        ):
+        case ast.BinOp(op=ast.Mult(), left=ast.List() | ast.Call()) if filling(node) in ignored:
             yield "left out"
         case ast.BinOp(
             op=ast.Mult(),
@@ -256,11 +254,15 @@ def _keys(node: ast.AST, ignored: frozenset[str]) -> Iterator[str]:
             pass
 
 
-def _whole(made: ast.List | ast.Call, factor: ast.expr) -> str:
+def filling(product: ast.AST) -> str:
     """What fills a list or tensor: `[-100] * n`, `torch.ones_like(labels) * -1`."""
-    if isinstance(made, ast.List):
-        return _text(made.elts[0]) if len(made.elts) == 1 else ""
-    return _text(factor) if _text(made.func) in ("ones", "ones_like") else ""
+    match product:
+        case ast.BinOp(op=ast.Mult(), left=ast.List(elts=[element])):
+            return _text(element)
+        case ast.BinOp(op=ast.Mult(), left=ast.Call(func=made), right=factor):
+            return _text(factor) if _text(made) in ("ones", "ones_like") else ""
+        case _:
+            return ""
 
 
 @lru_cache(maxsize=4096)

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from accumlint.reading import ir as p
 from accumlint.reading import names
 from accumlint.reading.roles import NO_ROLES, Roles
+from accumlint.reading.targets import filling
 
 # Collators of transformers that pad labels with -100; and one that only sets it where tokens are padding.
 _PADDING_LABELS = {
@@ -73,9 +74,7 @@ def marks(nodes: Iterable[p.Node], roles: Roles) -> bool:
                     return True
             case p.Assign(targets=[p.Item()], value=p.Unary(op="-", operand=p.Const(value=1))):
                 return True
-            case p.Binary(op="*", left=p.Call(func=func), right=factor) if (
-                last_name(func) in ("ones", "ones_like") and p.render(factor) == "-1"
-            ):
+            case p.Binary(left=p.Call()) if filling(node.at) == "-1":
                 return True
             case p.Call(func=func, args=args):
                 fills = isinstance(func, p.Attr) and func.name.startswith("masked_fill")

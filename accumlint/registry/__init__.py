@@ -1,1 +1,1 @@
-"""The installed packs of rules, their examples and their measured accuracy."""
+"""The installed packs of rules, and their measured accuracy."""

@@ -76,7 +76,7 @@ class Opened:
             raise Misuse(f"{name}: is excluded by the settings")
         target = replace(target, shown=name)
         shown = traced_loops.show(self.data, target)
-        groups = traced_loops.asked(shown, target, 0 if self._is_notebook else line)
+        groups = traced_loops.selected(shown, target, 0 if self._is_notebook else line)
         return loops_page.page([paths[0] for paths in groups])
 
     def _target(self, asked: Options) -> Target | None:

@@ -423,7 +423,7 @@ def _drops_first(node: p.Item) -> bool:
     """True for `labels[..., 1:]` and `labels[:, 1:]`."""
     index = node.index
     last = index.items[-1] if isinstance(index, p.Sequence) and len(index.items) == 2 else None
-    return isinstance(last, p.Slice) and last.upper is None and p.shown(last) == "1:"
+    return isinstance(last, p.Slice) and last.upper is None and p.text_of(last) == "1:"
 
 
 def _key(base: dict[Key, Value], index: Key) -> Key:

@@ -6,7 +6,9 @@ from dataclasses import field
 from fractions import Fraction
 
 from accumlint.common.frozen import frozen
-from accumlint.reading.ir import Node
+from accumlint.reading.frameworks import CONTRACTS
+from accumlint.reading.ir import Call, Const, Node
+from accumlint.reading.names import is_weight
 
 # Why the count behind a mean varies where a model makes its own loss from the labels that it is given.
 OF_A_MODEL = "labels of -100 are left out"
@@ -15,6 +17,14 @@ MARKED = "labels of -1 are left out"
 FIXED = "* loss_scaling"
 # How `varies` begins for what a mask picks.
 PICKED = "picked by"
+_AVERAGING = {
+    "ddp": "DDP", "fsdp": "FSDP", "fsdp2": "FSDP", **{row.framework: row.title for row in CONTRACTS.values()},
+}  # fmt: skip
+# Their `weight_decay` is L2 regularisation, a part of the gradient.
+_COUPLED = {"adam", "adamax", "nadam", "radam", "adagrad", "rmsprop", "adam8bit"}
+_SCALE_FREE = (
+    "ada", "lamb", "lion", "muon", "novograd", "prodigy", "prop", "ranger", "shampoo", "soap", "sophia",
+)  # fmt: skip
 
 
 @frozen(eq=False)
@@ -31,6 +41,18 @@ class TrainingObject:
     kind: str
     node: Node
     certain: bool
+
+    @property
+    def is_scale_free(self) -> bool:
+        """True for Adam and its like, whose update hardly changes when all gradients are multiplied.
+
+        A weight decay that is added to the gradient (Adam's, not AdamW's) changes its share in the update.
+        """
+        kind = self.kind.rpartition(".")[2].lower()
+        decay = self.node.keyword("weight_decay") if isinstance(self.node, Call) else None
+        off = decay is None or (isinstance(decay, Const) and not decay.value)
+        scales = kind == "adadelta" or (kind in _COUPLED and not off)
+        return not scales and any(part in kind for part in _SCALE_FREE)
 
 
 @frozen
@@ -86,6 +108,50 @@ class Contribution:
     over: str = ""
     divisor: Divisor | None = None
     made: Node | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def unknown_factors(self) -> frozenset[str]:
+        """The factors of a loss that could not be followed; weights, of the elements of a mean too, are none."""
+        return frozenset(
+            symbol
+            for symbol in self.symbols
+            if not symbol.startswith(ELEMENTS)
+            and not (symbol.startswith("* ") and is_weight(symbol[2:]))
+        )
+
+    @property
+    def has_other_factors(self) -> bool:
+        """True when the loss has factors that nobody knows, besides powers of the world size."""
+        factors = [s for s in self.symbols if not s.startswith(ELEMENTS)]
+        return self.weight is None or len(factors) != abs(self.ranks)
+
+    @property
+    def is_mean_of_picked(self) -> bool:
+        """True for `losses[losses != 0].mean()`: its count is that of what a mask picks, whatever else is left out."""
+        picked = self.varies.startswith(PICKED)
+        return picked and self.divisor is not None and self.divisor.text == "mean()"
+
+    @property
+    def averaged_by(self) -> str:
+        """Who averages a contribution over ranks, "" where nobody is known to."""
+        return _AVERAGING.get(self.wrapper, "")
+
+    @property
+    def is_wrapped(self) -> bool:
+        """True when there is a wrapper for several ranks, not only a framework that also trains on one."""
+        return self.wrapper in ("ddp", "fsdp", "fsdp2")
+
+    @property
+    def due_ranks(self) -> int | None:
+        """The power of the world size that the loss needs where ranks are averaged; None where that cannot be told.
+
+        A mean over this rank's elements needs none, a sum over the count of all ranks is still to be multiplied by it.
+        """
+        if self.divisor is None:
+            return 0 if self.reduction == "mean" else None
+        if self.divisor.over in ("sum", "mean"):
+            return int(self.divisor.over == "sum")
+        return 0 if self.divisor.kind else None
 
 
 @frozen(eq=False)

@@ -67,7 +67,7 @@ class Expressions:
         found = self.parts.tensors.arithmetic(node.op, left, right, node)
         if found == 0 and node.op == "//" and left != 0 and "len(" in p.render(node.left):
             # The data is longer than the few batches that are tried: no loop goes round zero times.
-            return Unknown(p.shown(node))
+            return Unknown(p.text_of(node))
         return found
 
     def _unary(self, node: p.Unary) -> Value:

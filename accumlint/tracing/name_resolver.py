@@ -81,7 +81,7 @@ class NameResolver:
         written = isinstance(node, p.Name | p.Attr) and p.dotted(node) in windows
         # A flag (`accumulate_gradients=False`) is no number of steps, whatever its name says.
         if not isinstance(hint, bool) and (self.roles.is_steps(name) or text in windows or written):
-            if name in machine.home.source.held_to_one:
+            if name in machine.home.source.asserted_one:
                 return 1
             return machine.steps()
         if self.roles.is_epoch(text, name):
@@ -298,7 +298,7 @@ class NameResolver:
         else:
             made = machine.program.assigned.get(text, ())
             alone = len(made) < 2 and all(isinstance(m, p.Const) for m in made)
-            here = machine.home.module is None and name not in machine.home.source.held_to_one
+            here = machine.home.module is None and name not in machine.home.source.asserted_one
             free = type(value) is int and value >= 1 and alone and here
             free = free and (value == 1 or value not in self._written_out)
             if free and value == 1:

@@ -159,8 +159,7 @@ class ObjectMethods:
                 self.updates.clip([base], "fsdp", node, base.text)
                 return Unknown("norm")
             case "backward" | "manual_backward":
-                divided = self.engines.dividing(base, call)
-                self.losses.backward(call.first, "engine", node, call.kwargs, divided, base.text)
+                self.engines.backward(base, call)
                 return None
             case "step" if not args:
                 # What takes something steps something else: a diffusion's noise, an exploration, an environment.

@@ -87,12 +87,12 @@ def on_sequences(
             return left * right
         case _:
             pass
-    return Unknown(p.shown(node))
+    return Unknown(p.text_of(node))
 
 
 def _in_front(first: tuple[Value, ...], rest: Unknown, node: p.Node) -> Unknown:
     """`(loss,) + outputs[2:]`: what stands in front of a tuple that is not known."""
-    found = derived(p.shown(node), *first, rest, node=node)
+    found = derived(p.text_of(node), *first, rest, node=node)
     for name, value in rest.attributes.items():
         if name[1:-1].isdigit():
             found.attributes[f"[{int(name[1:-1]) + len(first)}]"] = value

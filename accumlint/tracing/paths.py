@@ -134,7 +134,7 @@ class Paths:
             for text, choice in assumptions
         )
         # Nobody is seen to set the accumulation steps.
-        remote |= self.entry.driven is not None and not self.entry.driven.spoken
+        remote |= self.entry.driven is not None and not self.entry.driven.accumulates
         return t.Trace(self.program, runs, assumptions, exceptional, entry, remote, single=single)
 
     def trained(self, chosen: dict[str, str], *, first: bool) -> tuple[t.Run, Interpreter]:

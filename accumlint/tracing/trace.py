@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Iterator, Mapping
 from fractions import Fraction
 from functools import cached_property
 from operator import attrgetter
@@ -26,87 +26,18 @@ from accumlint.tracing.events import (
     Contribution, Divisor, EngineCall, EpochEnd, Event, Forward, NoSync, Norm, Put, Read, Reduce, Report, Rescale,
     Reset, Schedule, Share, Skip, SkippedStep, Step, SyncFlag, TrainingObject, Unread, Unscale, Update,
 )  # fmt: skip
+from accumlint.tracing.windows import Window, grouped, mean, summed, weighted
 
 __all__ = [
     "ELEMENTS", "FIXED", "MARKED", "OF_A_MODEL", "OVER_RANKS", "PICKED", "Accumulate", "Add", "Average", "Backward",
     "Clear", "Clip", "Contribution", "Divisor", "EngineCall", "Entry", "EpochEnd", "Event", "Forward", "NoSync",
     "Norm", "Put", "Read", "Reduce", "Report", "Rescale", "Reset", "Run", "Schedule", "Share", "Skip", "SkippedStep",
-    "Step", "SyncFlag", "Tail", "Trace", "TrainingObject", "Unread", "Unscale", "Update", "Window",
+    "Step", "SyncFlag", "Tail", "Trace", "TrainingObject", "Unread", "Unscale", "Update", "Window", "mean",
+    "weighted",
 ]  # fmt: skip
 
 E = TypeVar("E", bound=Event)
-K = TypeVar("K", bound=Hashable)
-V = TypeVar("V")
 _index = attrgetter("index")
-
-
-def _grouped(pairs: Iterable[tuple[K, V]]) -> dict[K, tuple[V, ...]]:
-    """The values of each key, in their order."""
-    found: dict[K, list[V]] = {}
-    for key, value in pairs:
-        found.setdefault(key, []).append(value)
-    return {key: tuple(values) for key, values in found.items()}
-
-
-@frozen
-class Window:
-    """The events up to one step of one optimizer, and the gradient that the step applies."""
-
-    step: Step
-    number: int
-    between: tuple[Event, ...]
-
-    @property
-    def contributions(self) -> tuple[Contribution, ...]:
-        return self.step.applied
-
-    @cached_property
-    def microbatches(self) -> tuple[int, ...]:
-        """The micro-batches whose gradients the step applies, in order."""
-        return tuple(dict.fromkeys(c.microbatch for c in self.step.applied))
-
-    @cached_property
-    def backwards(self) -> tuple[Backward, ...]:
-        """The backwards since the optimizer's previous step, in order."""
-        return tuple(e for e in self.between if isinstance(e, Backward))
-
-    @cached_property
-    def backwarded(self) -> tuple[int, ...]:
-        """The micro-batches that went backward since the optimizer's previous step, wiped or not."""
-        return tuple(dict.fromkeys(n for b in self.backwards for n in b.microbatches))
-
-    def of(self, kind: type[E]) -> tuple[E, ...]:
-        return cast("tuple[E, ...]", self._by_kind.get(kind, ()))
-
-    @cached_property
-    def _by_kind(self) -> Mapping[type[Event], tuple[Event, ...]]:
-        return _grouped((type(e), e) for e in self.between)
-
-    def weight(self, microbatch: int) -> Fraction | None:
-        """The summed factor of one micro-batch's loss, None when any part of it could not be followed."""
-        return _sum(self._weights.get(microbatch, ()))
-
-    @cached_property
-    def _weights(self) -> Mapping[int, tuple[Fraction | None, ...]]:
-        return _grouped((c.microbatch, c.weight) for c in self.step.applied)
-
-    @cached_property
-    def total(self) -> Fraction | None:
-        """The summed factor of all micro-batches: 1 for the large batch's mean, per origin of the loss.
-
-        None where losses differ in it, or where they take turns: each makes a part of the window.
-        """
-        found = set(self.totals.values())
-        return found.pop() if len(found) == 1 else None
-
-    @cached_property
-    def totals(self) -> dict[tuple[str, str], Fraction | None]:
-        """The summed factor of each loss, by its origin and network; nothing where losses take turns."""
-        by_origin = _grouped(((c.origin, c.network), c) for c in self.step.applied)
-        whole = set(self.microbatches)
-        if any({c.microbatch for c in parts} != whole for parts in by_origin.values()):
-            return {}
-        return {loss: _sum(c.weight for c in parts) for loss, parts in by_origin.items()}
 
 
 @frozen
@@ -170,7 +101,7 @@ class Run:
 
     @cached_property
     def _by_kind(self) -> Mapping[type[Event], tuple[Event, ...]]:
-        return _grouped((type(e), e) for e in self.events)
+        return grouped((type(e), e) for e in self.events)
 
     @cached_property
     def optimizers(self) -> tuple[TrainingObject, ...]:
@@ -179,18 +110,18 @@ class Run:
     @cached_property
     def applying(self) -> Mapping[Contribution, tuple[Step, ...]]:
         """The steps that apply each contribution, in their order."""
-        return _grouped((c, step) for step in self.of(Step) for c in step.applied)
+        return grouped((c, step) for step in self.of(Step) for c in step.applied)
 
     @cached_property
     def moving(self) -> Mapping[str, frozenset[TrainingObject]]:
         """The optimizers whose steps apply gradients of each network."""
         moves = ((c.network, s.optimizer) for c, steps in self.applying.items() for s in steps)
-        return {network: frozenset(optimizers) for network, optimizers in _grouped(moves).items()}
+        return {network: frozenset(optimizers) for network, optimizers in grouped(moves).items()}
 
     @cached_property
     def through(self) -> Mapping[Forward, tuple[Backward, ...]]:
         """The backwards that go through the graph of each forward, in their order."""
-        return _grouped((f, b) for b in self.of(Backward) for f in dict.fromkeys(b.forwards))
+        return grouped((f, b) for b in self.of(Backward) for f in dict.fromkeys(b.forwards))
 
     @cached_property
     def windows(self) -> tuple[Window, ...]:
@@ -215,7 +146,7 @@ class Run:
 
     @cached_property
     def _windows_of(self) -> Mapping[TrainingObject, tuple[Window, ...]]:
-        return _grouped((window.step.optimizer, window) for window in self.windows)
+        return grouped((window.step.optimizer, window) for window in self.windows)
 
     def steady(self, optimizer: TrainingObject) -> Window | None:
         """A window of the size that comes back: never a partial one, and the first only where no other is whole."""
@@ -243,6 +174,29 @@ class Run:
         sizes = [len(w.backwarded) for w in candidates]
         common = max(sizes, key=Counter(sizes).__getitem__, default=0)
         return next((w for w in candidates if len(w.backwarded) == common > 0), None)
+
+    def accumulating_windows(self) -> Iterator[Window]:
+        """A steady window of each optimizer for which several micro-batches go backward."""
+        for window in filter(None, map(self.steady, self.optimizers)):
+            if window.backward_count() > 1:
+                yield window
+
+    def idle_clips(self, window: Window) -> Iterator[Clip]:
+        """The clips of a window that find no gradient, where none follows the window's last backward.
+
+        Only clips of what the window applies count; one between the steps of two optimizers belongs to the second.
+        """
+        networks = {c.network for c in window.contributions}
+        backwards = [
+            b for b in window.backwards if any(c.network in networks for c in b.contributions)
+        ]
+        clips = [c for c in window.of(Clip) if not c.networks or c.networks & networks]
+        if not backwards or any(clip.index > backwards[-1].index for clip in clips):
+            return
+        for clip in clips:
+            following = (e for e in self.events[clip.index + 1 :] if isinstance(e, Step | Backward))
+            if not clip.pending and isinstance(next(following, None), Backward):
+                yield clip
 
     @cached_property
     def tails(self) -> tuple[Tail, ...]:
@@ -352,6 +306,98 @@ class Trace:
         whole = len(here.microbatches) * self.runs[1].steps
         return _growth(here, there) if whole == len(there.microbatches) * self.main.steps else None
 
+    def typical_windows(self) -> Iterator[Window]:
+        """One window of each optimizer that holds no gradient of an earlier one: a steady one, where there is one."""
+        run = self.main
+        for optimizer in run.optimizers:
+            windows = run.windows_of(optimizer)
+            window = run.steady(optimizer) or next((w for w in windows if w.contributions), None)
+            if window is not None and window.contributions and not _carries(window):
+                yield window
+
+    def steady_windows(self, *, rescaled: bool = False) -> Iterator[Window]:
+        """The steady windows of several micro-batches whose size of update the loss alone decides.
+
+        With `rescaled`, those whose gradients the loop itself divides by the window's length instead.
+
+        A window that holds gradients of an earlier step, that is rescaled by hand or goes past its framework's backward
+        has another cause, which has a rule of its own or is none. So has a loss whose forward was not seen.
+        """
+        for window in filter(None, map(self.main.steady, self.main.optimizers)):
+            length = len(window.microbatches)
+            if length < 2 or window.bypasses or window.is_entangled:
+                continue
+            factors = [rescale.factor for rescale in window.of(Rescale) if not rescale.reduced]
+            fits = factors == [Fraction(1, length)] if rescaled else not factors
+            if window.of(Forward) and not _carries(window) and fits:
+                yield window
+
+    def divisions(self, window: Window) -> int | None:
+        """How many times the window's length divides its loss: 0, 1 or 2; None for anything else.
+
+        Where the accumulation steps can be chosen, windows of 4 and of 2 are compared and constant factors cancel;
+        a window that the code writes as a number is judged by its total.
+        """
+        main, length = self.main, len(window.microbatches)
+        if not main.asked:
+            if all(c.symbols for c in window.contributions) or main.literal not in (None, length):
+                return None
+            known = {Fraction(length): 0, Fraction(1): 1, Fraction(1, length): 2}
+            return None if window.total is None else known.get(window.total)
+        growth = self.growth.get(window.step.optimizer)
+        if length and main.guessed and window.factors == (Fraction(1, length),) * length:
+            # Divided by the length of the loop around it, whatever that is.
+            return 1
+        unknown = [c.unknown_factors for c in window.contributions]
+        if growth == 2 and length > main.steps and length % main.steps == 0:
+            # Several pieces of each micro-batch go backward by themselves: their sum grows all the same.
+            return None if any(unknown) else 0
+        if growth is None or length != main.steps:
+            return None
+        if growth == 2 and frozenset[str].intersection(*unknown):
+            # A factor of all losses that nobody knows may be what divides; a factor of one of them is its weight.
+            return None
+        return {Fraction(2): 0, Fraction(1): 1, Fraction(1, 2): 2}.get(growth)
+
+    def foreign_divisor(self, window: Window) -> int | None:
+        """The whole number that divides every micro-batch and is not the window's length, None without one.
+
+        A half, and one over the number of losses (times the window's length), are weights of a loss more often than
+        divisors of a window.
+        """
+        factors, main = window.factors, self.main
+        length = len(window.microbatches)
+        if factors is None or len(set(factors)) != 1 or not factors[0]:
+            return None
+        # A framework divides by the length it was given: one of another length is one that an epoch's end cut short.
+        if any(backward.divided not in (1, length) for backward in window.backwards):
+            return None
+        divisor = 1 / factors[0]
+        origins = len({c.origin for c in window.contributions})
+        if divisor.denominator != 1 or divisor in (1, 2, length, origins, origins * length):
+            return None
+        # Half of what is divided rightly is a weight as well, as far as runs with windows of other lengths tell.
+        varied = len(self.runs) > 1 or main.asked
+        if varied and all(_halves(run, window.step.optimizer) for run in self.runs[:2]):
+            return None
+        # A window of another length than was asked for is a defect of its boundary, not of the divisor.
+        if length not in (main.literal, main.steps if main.asked else length):
+            return None
+        return None if self.divisions(window) in (1, 2) else int(divisor)
+
+
+def _carries(window: Window) -> bool:
+    """True for a window that applies gradients of before the optimizer's previous step."""
+    return any(c.backward.index < window.between[0].index for c in window.contributions)
+
+
+def _halves(run: Run, optimizer: TrainingObject) -> bool:
+    """True when each micro-batch weighs 1/2N, however long the window of N is."""
+    twin = next((o for o in run.optimizers if o.text == optimizer.text), None)
+    window = run.steady(twin) if twin is not None else None
+    length = len(window.microbatches) if window is not None else 0
+    return window is not None and window.factors == (Fraction(1, 2 * length),) * length
+
 
 def _growth(here: Window, there: Window) -> Fraction | None:
     """How the total factor of each loss that could be followed grows; None where they do not agree."""
@@ -371,7 +417,7 @@ def _totals(window: Window) -> dict[tuple[str, str, tuple[str, ...]], Fraction]:
     weights = (
         ((c.origin.partition("@")[0], c.network, c.symbols), c.weight) for c in window.contributions
     )
-    totals = ((key, _sum(parts)) for key, parts in _grouped(weights).items())
+    totals = ((key, summed(parts)) for key, parts in grouped(weights).items())
     return {key: total for key, total in totals if total is not None}
 
 
@@ -379,9 +425,3 @@ def _may_divide(symbol: str) -> bool:
     # The sum of a loss's weights is the same in every micro-batch.
     divides = symbol.startswith("/") and "weight" not in symbol
     return symbol != FIXED and (divides or any(part in symbol for part in ("scal", "norm", "frac")))
-
-
-def _sum(weights: Iterable[Fraction | None]) -> Fraction | None:
-    """The sum of some factors, None when any of them is not known."""
-    parts = list(weights)
-    return None if None in parts else sum(filter(None, parts), Fraction(0))

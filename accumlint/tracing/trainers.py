@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from accumlint.reading import ir as p
+from accumlint.reading.frameworks import CONTRACTS
 from accumlint.reading.hooks import Driven
 from accumlint.tracing import trace as t
 from accumlint.tracing.calls.call import Call
@@ -72,8 +73,7 @@ class Trainer:
         if (number + 1) % self.steps == 0 or last:
             if hook.clips:
                 machine.updates.clip([], VIA, function, hook.framework)
-            machine.updates.step(self.optimizer, function, None, gated=True)
-            machine.updates.clear(self.optimizer, function)
+            machine.updates.step(self.optimizer, function, None, CONTRACTS[VIA])
 
 
 def batch_number(function: p.Function) -> str:

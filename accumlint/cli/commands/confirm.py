@@ -38,10 +38,10 @@ FEW = 3
 
 @frozen
 class _Options:
-    """What is typed for `accumlint confirm`; `own` is whether a script of the user's own is run."""
+    """What is typed for `accumlint confirm`; `runs_script` is whether a script of the user's own is run."""
 
     places: tuple[str, ...]
-    own: bool
+    runs_script: bool
     select: tuple[str, ...]
     ignore: tuple[str, ...]
     ranks: int | None
@@ -79,7 +79,9 @@ class _Command(click.Command):
 @click.command(cls=_Command, short_help="Runs flagged loops and proves findings.")
 @click.argument("places", nargs=-1, metavar="PATH[:LINE]...")
 @options.flag(
-    "--run", "own", told="Run the script behind -- with its own data, in place of loops on fakes."
+    "--run",
+    "runs_script",
+    told="Run the script behind -- with its own data, in place of loops on fakes.",
 )
 @options.rules("--select", "Confirm these rules only.")
 @options.rules("--ignore", "Leave these rules out.")
@@ -144,7 +146,7 @@ def command(context: click.Context, **given: Any) -> int:
     Exit code: 0 nothing confirmed, 1 something confirmed, 2 wrong usage or input, 4 undecided only.
     """
     asked = _Options(**given)
-    return _confirm(asked, _script(context, asked.own))
+    return _confirm(asked, _script(context, asked.runs_script))
 
 
 def _confirm(given: _Options, script: Script | None) -> int:
@@ -157,7 +159,7 @@ def _confirm(given: _Options, script: Script | None) -> int:
     chosen = replace(settled, select=given.select, ignore=given.ignore)
     # A script can be asked about the findings in itself and in what it imports.
     places = given.places or (user_script.modules(script) if script is not None else ())
-    asked = list(_asked(places, chosen, given.fixed_file))
+    asked = list(_requests(places, chosen, given.fixed_file))
     options.here(chosen)
     packs.require(typed(chosen))
     wish = Overrides(given.ranks, given.steps or STEPS, given.windows)
@@ -171,15 +173,15 @@ def _confirm(given: _Options, script: Script | None) -> int:
     )  # fmt: skip
     if script is not None and plans:
         together = given.ranks or max(plan.ranks for plan in plans)
-        open_ = (_told_script(script, together, plans),)
+        open_ = (_report_script(script, together, plans),)
         limit = given.timeout or 300.0
         found = pipeline.confirm_script(script, plans, given.windows, together, limit)
     else:
         batches = list(pipeline.batches(plans))
         for batch in batches:
-            print(f"accumlint: runs {_shown(batch)}", file=sys.stderr)
-        open_ = _told_open(how, [batch.ranks for batch in batches])
-        found = pipeline.confirm(plans, how, _told_of)
+            print(f"accumlint: runs {_batch_title(batch)}", file=sys.stderr)
+        open_ = _report_unprotected(how, [batch.ranks for batch in batches])
+        found = pipeline.confirm(plans, how, _report_progress)
     _print(found, open_, given)
     worst = max((problem.kind for problem in problems), default=Kind.WARNING)
     if given.html is not None:
@@ -244,7 +246,7 @@ def _require(given: _Options) -> None:
     Raises:
         Misuse: with the reason.
     """
-    if not given.own and not given.places:
+    if not given.runs_script and not given.places:
         raise click.UsageError("Missing argument 'PATH[:LINE]...'.")
     of_fakes = {
         "--setup": given.setup,
@@ -254,11 +256,11 @@ def _require(given: _Options) -> None:
         "--fixed": given.fixed or given.fixed_file,
     }
     for option, value in of_fakes.items():
-        if given.own and value:
+        if given.runs_script and value:
             raise Misuse(f"{option} is about fakes, and a script that is run has its own")
 
 
-def _told_open(how: launch.Options, ranks: Sequence[int]) -> tuple[str, ...]:
+def _report_unprotected(how: launch.Options, ranks: Sequence[int]) -> tuple[str, ...]:
     """Prints what nothing keeps the runs from on this machine, and gives it back."""
     from accumlint.confirming import sandbox
 
@@ -269,7 +271,7 @@ def _told_open(how: launch.Options, ranks: Sequence[int]) -> tuple[str, ...]:
     return found
 
 
-def _told_script(script: Script, ranks: int, plans: Sequence[Plan]) -> str:
+def _report_script(script: Script, ranks: int, plans: Sequence[Plan]) -> str:
     """Prints what is run, and gives what that is open to."""
     print(
         f"accumlint: runs `{printable(script.command)}` on {count(ranks, 'rank')} for {count(len(plans), 'finding')},"
@@ -279,7 +281,7 @@ def _told_script(script: Script, ranks: int, plans: Sequence[Plan]) -> str:
     return "everything: a script of your own runs without a sandbox"
 
 
-def _shown(batch: Batch) -> str:
+def _batch_title(batch: Batch) -> str:
     """What a launch executes: the loops by number, their files by name as long as they are few."""
     files = list(dict.fromkeys(printable(plan.report.shown) for plan in batch.plans))
     more = [f"{len(files) - FEW} more files"] if len(files) > FEW + 1 else files[FEW:]
@@ -288,7 +290,7 @@ def _shown(batch: Batch) -> str:
     return f"{count(len(batch.plans), 'loop')} of {listed} on {count(batch.ranks, 'rank')}"
 
 
-def _told_of(plan: Plan) -> None:
+def _report_progress(plan: Plan) -> None:
     if sys.stderr.isatty():
         place = plan.report.mark.place
         print(
@@ -296,7 +298,7 @@ def _told_of(plan: Plan) -> None:
         )
 
 
-def _asked(places: Iterable[str], chosen: Options, after: Path | None) -> Iterator[Request]:
+def _requests(places: Iterable[str], chosen: Options, after: Path | None) -> Iterator[Request]:
     """The files that a command names, with their lines.
 
     Raises:

@@ -147,7 +147,7 @@ def _ran(given: _Options) -> int:
     found = reports.joined(judged.answers, asked, read=not given.no_check)
     written = _delivered(found.checked, given)
     if not given.quiet:
-        output.put(_told(judged.notes, found, judged.updates), sys.stderr)
+        output.put(_summary(judged.notes, found, judged.updates), sys.stderr)
     if failed:
         output.tell(Problem(given.words[0] if given.words else given.module, failed, Kind.WARNING))
     findings = any(checked.reports for checked in found.checked) and not given.exit_zero
@@ -168,7 +168,7 @@ def _delivered(results: Sequence[Checked], given: _Options) -> int:
     )
 
 
-def _told(notes: Sequence[str], found: Joined, updates: int) -> Iterator[str]:
+def _summary(notes: Sequence[str], found: Joined, updates: int) -> Iterator[str]:
     number = sum(len(checked.reports) for checked in found.checked)
     yield f"accumlint: {count(number, 'finding') if number else 'no finding'} in {count(updates, 'update')}"
     for note in notes:

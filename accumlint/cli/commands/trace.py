@@ -72,10 +72,10 @@ def command(**given: Any) -> int:
 
     Exit code: 0 shown, 2 wrong usage or input.
     """
-    return _shown(_Options(**given))
+    return _trace(_Options(**given))
 
 
-def _shown(given: _Options) -> int:
+def _trace(given: _Options) -> int:
     printed = [name for name, file in given.outputs if not file]
     if printed and given.output_format:
         raise click.UsageError("--output-format and --output without a file exclude each other.")
@@ -92,15 +92,15 @@ def _shown(given: _Options) -> int:
         output.put(report(_bytes(target), target, line))
         return 0
     shown = traced_loops.show(_bytes(target), target)
-    groups = traced_loops.asked(shown, target, line)
+    groups = traced_loops.selected(shown, target, line)
     loops = list(chain.from_iterable(paths if given.all_paths else paths[:1] for paths in groups))
     wanted = [*((name, "") for name in printed), *((n, f) for n, f in given.outputs if f)]
     if not printed and not (wanted and not given.output_format):
         wanted.insert(0, (given.output_format or "text", ""))
     written = [
-        output.write([_told(name, loops, replace(given.look, color=False))], file)
+        output.write([_rendered(name, loops, replace(given.look, color=False))], file)
         if file
-        else output.put([_told(name, loops, given.look)]) or 0
+        else output.put([_rendered(name, loops, given.look)]) or 0
         for name, file in wanted
     ]
     if not given.all_paths and (more := sum(len(paths) - 1 for paths in groups)):
@@ -111,7 +111,7 @@ def _shown(given: _Options) -> int:
     return max(written, default=0)
 
 
-def _told(name: str, loops: Sequence[Loop], look: Look) -> str:
+def _rendered(name: str, loops: Sequence[Loop], look: Look) -> str:
     from accumlint.diagnostics.drawing import loops_page as drawn
     from accumlint.diagnostics.reporting.loops_text import loops as text
 

@@ -58,7 +58,7 @@ def _call(moment: Moment, count: int, wipes: tuple[int, ...], codes: tuple[str, 
     where = str(moment.line) if moment.line else ""
     return Call(
         moment.kind, moment.kind, moment.microbatch, where, moment.line,
-        held=count, loses=wipes, codes=codes,
+        pending=count, loses=wipes, codes=codes,
     )  # fmt: skip
 
 

@@ -40,7 +40,7 @@ def report(data: bytes, target: Target, line: int) -> Iterator[str]:
     there = check.check_bytes(data, target)
     here = check.check_bytes(text.encode(), alone)
     shown = traced_loops.show(data, target)
-    groups = traced_loops.asked(shown, target, line)
+    groups = traced_loops.selected(shown, target, line)
     # The same loops in the anonymised text: both have them in the order of the source.
     drawn = traced_loops.show(text.encode(), alone)
     same = len(drawn.loops) == len(shown.loops)

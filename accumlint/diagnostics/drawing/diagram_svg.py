@@ -184,11 +184,11 @@ def _stairs(laid: _Stave, y: float) -> Iterator[Markup]:
     timeline = laid.timeline
     if not timeline.size:
         return
-    most = max(timeline.size, 1, *(call.held for _, call in laid.calls), 0)
+    most = max(timeline.size, 1, *(call.pending for _, call in laid.calls), 0)
     base = y + _STAIRS
     path = f"M{laid.margin:g} {base}"
     for x, call in laid.calls:
-        path += f"H{x:g}V{base - call.held / most * _STAIR:g}"
+        path += f"H{x:g}V{base - call.pending / most * _STAIR:g}"
     path += f"H{laid.right:g}"
     whole = base - timeline.size / most * _STAIR
     yield element("text", ".grad holds", class_="small quiet", x=0, y=base - 4)
@@ -197,9 +197,9 @@ def _stairs(laid: _Stave, y: float) -> Iterator[Markup]:
     yield element("path", class_="stairs", d=path)
     for x, call in laid.calls:
         if call.kind == "step":
-            top = base - call.held / most * _STAIR
+            top = base - call.pending / most * _STAIR
             yield element("path", class_="applies", d=f"M{x:g} {base}V{top:g}")
-            yield element("text", str(call.held), class_="small middle", x=x, y=top - 4)
+            yield element("text", str(call.pending), class_="small middle", x=x, y=top - 4)
 
 
 def _lanes(laid: _Stave, y: float) -> Iterator[Markup]:
@@ -226,7 +226,7 @@ def _mark(x: float, y: float, call: Call) -> Markup:
     where = f", line {call.where}" if call.where else ""
     wipes = f", wipes {ranges(call.loses)} before any step" if call.loses else ""
     codes = f" ({', '.join(call.codes)})" if any(call.codes) else ""
-    parts = [element("title", f"{call.told or call.kind}{where}{wipes}{codes}")]
+    parts = [element("title", f"{call.description or call.kind}{where}{wipes}{codes}")]
     if call.codes:
         parts.append(element("circle", class_="flagged", cx=x, cy=y, r=7.5))
     if call.loses or call.kind == "skip":

@@ -234,4 +234,4 @@ def _untold(results: Sequence[Checked], *, everything: bool) -> Iterator[tuple[s
             yield f"{problem.path}{line}", problem.message
         for backward in result.backwards:
             if everything or backward.state != "whole":
-                yield f"{backward.shown}:{backward.mark.row}", backward.told
+                yield f"{backward.shown}:{backward.mark.row}", backward.description

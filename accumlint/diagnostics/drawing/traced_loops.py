@@ -13,7 +13,7 @@ from accumlint.diagnostics import suppression
 from accumlint.diagnostics.report_builder import mark_of
 from accumlint.diagnostics.results.diagram import Found, Loop
 from accumlint.diagnostics.results.report import Mark
-from accumlint.diagnostics.suppression_filter import is_sure, selection
+from accumlint.diagnostics.suppression_filter import is_confident_enough, selection
 from accumlint.files.inputs import document as texts
 from accumlint.files.inputs.discovery import Target
 from accumlint.files.inputs.document import Text
@@ -30,14 +30,14 @@ _AROUND, _BETWEEN = 2, 8
 
 
 @frozen
-class Shown:
+class TracedLoops:
     """The loops of a file, and those that could not be traced, as line and reason."""
 
     loops: tuple[tuple[Loop, ...], ...]
     untraced: tuple[tuple[int, str], ...]
 
 
-def show(data: bytes, target: Target, project: Shared | None = None) -> Shown:
+def show(data: bytes, target: Target, project: Shared | None = None) -> TracedLoops:
     """Every loop in the bytes of a file with its conditions, those in which rules find something first.
 
     Raises:
@@ -59,7 +59,7 @@ def show(data: bytes, target: Target, project: Shared | None = None) -> Shown:
     except RecursionError:
         raise Misuse(f"{target.shown}: nested too deeply to be read") from None
     reader = _Reader(program, text, target)
-    return Shown(
+    return TracedLoops(
         tuple(tuple(reader.loops(traces)) for traces in exploration.traces),
         tuple((text.line(program.place(n).line), reason) for n, reason in exploration.untraced),
     )
@@ -92,7 +92,7 @@ class _Reader:
             for finding in rule.check(trace):
                 key = rule.code, finding.node.at
                 line = self.program.spot(finding.node).place.line
-                if key not in seen and is_sure(finding, self.target.settings):
+                if key not in seen and is_confident_enough(finding, self.target.settings):
                     seen.add(key)
                     if not ignores.silencing(rule.code, rule.name, line):
                         yield finding
@@ -120,7 +120,7 @@ class _Reader:
             path=path,
             paths=paths,
             partly=tuple(dict.fromkeys(self._partly(trace))),
-            found=tuple(self._said(finding) for finding in found),
+            found=tuple(self._summary(finding) for finding in found),
             rows=tuple(self._rows(lines)),
         )
 
@@ -137,7 +137,7 @@ class _Reader:
         node = next(own, None)
         return self.program.surroundings(node).scope if node else ""
 
-    def _said(self, finding: Finding) -> Found:
+    def _summary(self, finding: Finding) -> Found:
         mark = mark_of(finding.node, "", self.program, self.text, self.target)
         return Found(
             finding.rule.code,
@@ -198,7 +198,7 @@ def _setting(trace: Trace) -> str:
     return f"{run.steps} accumulation steps{place}, {loader}"
 
 
-def asked(shown: Shown, target: Target, line: int) -> Sequence[Sequence[Loop]]:
+def selected(shown: TracedLoops, target: Target, line: int) -> Sequence[Sequence[Loop]]:
     """The loops of a file that a line belongs to, all of them for line 0.
 
     Raises:
@@ -222,7 +222,7 @@ def at(loops: Iterable[Sequence[Loop]], line: int) -> list[Sequence[Loop]]:
     return on or around
 
 
-def _nothing(target: Target, line: int, shown: Shown) -> str:
+def _nothing(target: Target, line: int, shown: TracedLoops) -> str:
     if not shown.loops:
         for number, reason in shown.untraced[:1]:
             return f"{target.shown}:{number}: the loop could not be traced: {reason}"

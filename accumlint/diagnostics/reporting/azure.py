@@ -12,7 +12,7 @@ from accumlint.diagnostics.results.report import Checked, Report
 # Agents know no third level.
 _TYPES = {"error": "error", "warning": "warning", "info": "warning"}
 _CODES = {"\r": "%0D", "\n": "%0A", "]": "%5D", ";": "%3B"}
-_MEANT = re.compile(r"%(?=0D|0A|5D|3B|AZP25)")
+_ESCAPED = re.compile(r"%(?=0D|0A|5D|3B|AZP25)")
 
 
 def azure(results: Iterable[Checked], look: Look) -> Iterator[str]:
@@ -36,7 +36,7 @@ def _message(report: Report) -> str:
 
 def _escaped(text: str, reserved: str) -> str:
     """Text for a command. A percent sign is left alone unless the agent would take it for the start of a code."""
-    escaped = _MEANT.sub("%AZP25", text)
+    escaped = _ESCAPED.sub("%AZP25", text)
     for char in f"\r\n{reserved}":
         escaped = escaped.replace(char, _CODES[char])
     return printable(escaped)

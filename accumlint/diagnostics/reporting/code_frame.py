@@ -44,7 +44,7 @@ def _underline(mark: Mark, text: str, shift: int, is_finding: bool, look: Look) 
 
 def _cropped(mark: Mark) -> tuple[str, int]:
     """The mark's line, and how much of a very long one is left out in front to keep the mark in sight."""
-    text = _shown(mark.text)
+    text = _expanded(mark.text)
     start, end = _span(mark)
     shift = max(start - _WIDEST // 2, 0) if end > _WIDEST else 0
     return text[shift : shift + _WIDEST].rstrip(), shift
@@ -54,10 +54,10 @@ def _span(mark: Mark) -> tuple[int, int]:
     """Where a mark starts and ends in its first line as shown."""
     place = mark.place
     end = place.end_column - 1 if place.end_line == place.line else len(mark.text.rstrip())
-    return len(_shown(mark.text[: place.column - 1])), len(_shown(mark.text[:end]))
+    return len(_expanded(mark.text[: place.column - 1])), len(_expanded(mark.text[:end]))
 
 
-def _shown(text: str) -> str:
+def _expanded(text: str) -> str:
     return printable(text.expandtabs(_TAB))
 
 

@@ -14,7 +14,7 @@ from accumlint.diagnostics.results.report import Checked, Report
 _LEVELS = {"error": "error", "warning": "warning", "info": "notice"}
 _CONFIDENCES = ("certain", "likely", "possible")
 # GitHub drops what a step says beyond this, level by level.
-_SHOWN = 10
+_LIMIT = 10
 
 
 def github(results: Iterable[Checked], look: Look) -> Iterator[str]:
@@ -24,9 +24,9 @@ def github(results: Iterable[Checked], look: Look) -> Iterator[str]:
     for severity in _LEVELS:
         held = [report for report in reports if report.severity == severity]
         ranked = sorted(held, key=lambda report: _CONFIDENCES.index(report.confidence))
-        rest = ranked[_SHOWN:]
-        for number, report in enumerate(ranked[:_SHOWN], 1):
-            yield _annotation(report, len(rest) if number == _SHOWN else 0, look)
+        rest = ranked[_LIMIT:]
+        for number, report in enumerate(ranked[:_LIMIT], 1):
+            yield _annotation(report, len(rest) if number == _LIMIT else 0, look)
         yield from (line(report, look) for report in sorted(rest, key=lambda r: r.key))
     yield from summary(seen, look)
 

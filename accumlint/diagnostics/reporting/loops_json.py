@@ -40,8 +40,8 @@ def _loop(loop: Loop) -> dict[str, object]:
                 "lane": call.lane,
                 "micro_batch": call.microbatch,
                 "where": call.where,
-                "told": call.told,
-                "held": call.held,
+                "told": call.description,
+                "held": call.pending,
                 "loses": list(call.loses),
                 "codes": list(call.codes),
             }

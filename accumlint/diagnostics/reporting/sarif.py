@@ -176,7 +176,7 @@ def _invocation(results: Iterable[Checked], look: Look) -> _Object:
     problems = [problem for result in results for problem in result.problems]
     notes = (
         _notification(
-            f"backward read {backward.told}",
+            f"backward read {backward.description}",
             "note",
             backward.shown,
             backward.mark.in_file.line,
@@ -199,11 +199,13 @@ def _invocation(results: Iterable[Checked], look: Look) -> _Object:
     )
     return {
         "executionSuccessful": all(problem.kind is Kind.WARNING for problem in problems),
-        "toolExecutionNotifications": [*chain((_told(p, look) for p in problems), notes, tests)],
+        "toolExecutionNotifications": [
+            *chain((_problem_notification(p, look) for p in problems), notes, tests)
+        ],
     }
 
 
-def _told(problem: Problem, look: Look) -> _Object:
+def _problem_notification(problem: Problem, look: Look) -> _Object:
     level = "warning" if problem.kind is Kind.WARNING else "error"
     return _notification(problem.message, level, problem.path, problem.line, look)
 

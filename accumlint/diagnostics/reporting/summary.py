@@ -75,6 +75,6 @@ def partly_read(results: Sequence[Checked], look: Look) -> Iterator[str]:
     most = len(shown) if look.coverage else _MOST
     for backward in shown[:most]:
         where = f"{printable_path(backward.shown)}:{backward.mark.row}"
-        yield look.paint(f"{where}: {printable(backward.told)}", "dim")
+        yield look.paint(f"{where}: {printable(backward.description)}", "dim")
     if len(shown) > most:
         yield look.paint(f"{len(shown) - most} more: run with --coverage to list all", "dim")

@@ -58,10 +58,10 @@ def load(baseline: Path) -> Mapping[Known, int]:
         data = contents(baseline)
     except FileNotFoundError:
         raise BaselineError(
-            f"{_shown(baseline)}: there is no baseline; `accumlint baseline write` makes it"
+            f"{_path(baseline)}: there is no baseline; `accumlint baseline write` makes it"
         ) from None
     except OSError as problem:
-        raise BaselineError(f"{_shown(baseline)}: cannot be read: {problem.strerror}") from None
+        raise BaselineError(f"{_path(baseline)}: cannot be read: {problem.strerror}") from None
     import json
 
     try:
@@ -69,7 +69,7 @@ def load(baseline: Path) -> Mapping[Known, int]:
     except (ValueError, RecursionError) as problem:
         reason = str(problem) or "nested too deeply"
         raise BaselineError(
-            f"{_shown(baseline)}: is no baseline that can be read: {reason}; mend it, or remove it and write a new one"
+            f"{_path(baseline)}: is no baseline that can be read: {reason}; mend it, or remove it and write a new one"
         ) from None
 
 
@@ -104,7 +104,7 @@ def save(baseline: Path, items: Mapping[Known, int]) -> None:
         refuse_detours(baseline)
         put(str(baseline), text.encode("utf-8", "surrogatepass"))
     except OSError as problem:
-        raise BaselineError(f"{_shown(baseline)}: cannot be written: {problem.strerror}") from None
+        raise BaselineError(f"{_path(baseline)}: cannot be written: {problem.strerror}") from None
     load.cache_clear()
 
 
@@ -129,7 +129,7 @@ def pruned(
     return {item: min(count, now[item]) for item, count in old.items() if item in now}
 
 
-def _shown(baseline: Path) -> str:
+def _path(baseline: Path) -> str:
     here = Path.cwd()
     return str(baseline.relative_to(here) if here in baseline.parents else baseline)
 

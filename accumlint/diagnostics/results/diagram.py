@@ -35,9 +35,10 @@ KINDS = (
 class Call:
     """One call: what `kind` it is and its `lane` (its kind, with a name where there are several).
 
-    `where` is its line for people, `line` the same in the checked file (0 in others), `told` what it does. `held` is
-    the number of micro-batches in `.grad` after it, `loses` are those whose gradients it throws away unapplied. `codes`
-    are the rules that found something here. `off`: it leaves out what it could do (a backward without sync).
+    `where` is its line for people, `line` the same in the checked file (0 in others), `description` what it does.
+    `pending` is the number of micro-batches in `.grad` after it, `loses` are those whose gradients it throws away
+    unapplied. `codes` are the rules that found something here. `off`: it leaves out what it could do (a backward
+    without sync).
     """
 
     kind: str
@@ -45,8 +46,8 @@ class Call:
     microbatch: int
     where: str = ""
     line: int = 0
-    told: str = ""
-    held: int = 0
+    description: str = ""
+    pending: int = 0
     loses: tuple[int, ...] = ()
     codes: tuple[str, ...] = ()
     wrong: bool = False

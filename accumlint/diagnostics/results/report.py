@@ -197,7 +197,7 @@ class Backward:
     reasons: tuple[str, ...] = ()
 
     @property
-    def told(self) -> str:
+    def description(self) -> str:
         """How it was read, and why no better, in one line."""
         return ": ".join((self.state, *filter(None, ["; ".join(self.reasons)])))
 

@@ -10,7 +10,7 @@ from accumlint.reading import ir as p
 from accumlint.reading.excerpts import Excerpt
 from accumlint.reading.gradient_slice import Relevance, key, relevance
 from accumlint.reading.modules import Definition, Module
-from accumlint.reading.statement_facts import GIVEN
+from accumlint.reading.statement_facts import CALLED_ITSELF
 from accumlint.reading.syntax import Source
 from accumlint.tracing.budget import LOOKS_OF_STEP, STEPS_OF_WALK
 from accumlint.tracing.control.guards import Guards
@@ -72,7 +72,7 @@ class CrossFile:
     ) -> bool:
         """Asked of a function's own file: a trainer of another one may have methods of the same names."""
         by_name = isinstance(node, p.Call) and isinstance(node.func, p.Name)
-        shown = GIVEN if function.name == "__call__" and by_name else key(function)
+        shown = CALLED_ITSELF if function.name == "__call__" and by_name else key(function)
         if shown not in reaching(self.machine.relevance):
             return False
         home = self.homes[function.source]

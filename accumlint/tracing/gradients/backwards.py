@@ -7,6 +7,7 @@ from dataclasses import replace
 from fractions import Fraction
 
 from accumlint.reading import ir as p
+from accumlint.reading.frameworks import CONTRACTS, PLAIN
 from accumlint.tracing import trace as t
 from accumlint.tracing.gradients.tensors import own_counts
 from accumlint.tracing.machine import Machine
@@ -110,20 +111,21 @@ class Backwards:
         if own:
             # Only a number goes backward: there was one row.
             reduction, varies = "mean", varies or f"`{own}`"
+        contract = CONTRACTS.get(event.via, PLAIN)
         for network in sorted(atom.networks) or ["?"]:
             synced: bool | None = None
             forward = atom.forwards[0] if atom.forwards else None
             wrapper = state.wrappers.get(network, "")
-            # An engine reduces by itself, whatever the module's own flags say.
-            if event.via not in ("engine", "accelerator") and wrapper in ("ddp", "fsdp", "fabric"):
+            # What reduces by itself does so whatever the module's own flags say.
+            if not contract.syncs and wrapper in ("ddp", "fsdp", "fabric"):
                 last = next((f for f in atom.forwards if f.armed is not None), None)
                 synced = None if last is None else bool(last.armed) and not last.bypassed
                 if wrapper == "fsdp" and last is not None:
                     # It asks while it goes backward, wherever the forward was.
                     synced = network not in state.silenced
             if event.via in ("accelerator", "fabric"):
-                wrapper = {"accelerator": "accelerate"}.get(event.via, event.via)
-            elif event.via == "engine" and wrapper != "deepspeed":
+                wrapper = contract.framework
+            elif event.via == "engine" and wrapper != contract.framework:
                 wrapper = ""
             yield t.Contribution(
                 microbatch, event, network, weight, tuple(sorted(term.symbols)), reduction,

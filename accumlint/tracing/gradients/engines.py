@@ -8,6 +8,7 @@ from itertools import chain
 
 from accumlint.reading import ir as p
 from accumlint.reading import names
+from accumlint.reading.frameworks import CONTRACTS
 from accumlint.tracing import trace as t
 from accumlint.tracing.calls.call import Answer, Call
 from accumlint.tracing.calls.cross_file import CrossFile
@@ -53,17 +54,12 @@ class Engines:
         self._deepspeed: bool | None = None
 
     def engine_method(self, base: Object, call: Call) -> Answer:
-        kwargs, node = call.kwargs, call.node
         match call.path:
             case "backward":
-                steps = self.dividing(base, call)
-                if kwargs.get("scale_wrt_gas") is False:
-                    steps = 1
-                loss = call.argument(0, "loss")
-                self.losses.backward(loss, "engine", node, kwargs, steps, base.text)
+                self.backward(base, call)
                 return call.first
             case "step":
-                self.engine_step(base, node)
+                self.engine_step(base, call.node)
                 return None
             case "is_gradient_accumulation_boundary":
                 return (base.counter + 1) % (self.engine_steps(base) or 1) == 0
@@ -71,12 +67,20 @@ class Engines:
                 return self.engine_steps(base) or Unknown("steps")
             case "zero_grad":
                 if base.traced is None or not base.traced.certain:
-                    self.updates.wipe(base, node)
+                    self.updates.wipe(base, call.node)
                 return None
             case "train_batch":
                 return Unknown("loss")
             case _:
                 return NotImplemented
+
+    def backward(self, base: Object, call: Call) -> None:
+        """A backward of an engine, divided as its contract says; what has no contract is taken for one."""
+        via = base.role if base.role in CONTRACTS else "engine"
+        known = self.accumulation(base) if via == "accelerator" else self._dividing(base, call)
+        divides = CONTRACTS[via].divides and call.kwargs.get("scale_wrt_gas") is not False
+        divided, loss = known if divides else 1, call.argument(0, "loss")
+        self.losses.backward(loss, via, call.node, call.kwargs, divided, base.text)
 
     def engine_steps(self, base: Object) -> int | None:
         """What an engine divides by: its own configuration's steps where the engine is known to be DeepSpeed's."""
@@ -89,7 +93,7 @@ class Engines:
             return self.machine.steps()
         return None
 
-    def dividing(self, engine: Object, call: Call) -> int | None:
+    def _dividing(self, engine: Object, call: Call) -> int | None:
         """What an engine divides the loss by.
 
         A DeepSpeed engine whose making is not seen, and that is asked to step after every backward, counts the windows
@@ -145,26 +149,25 @@ class Engines:
         return False
 
     def engine_step(self, base: Object, node: p.Node) -> None:
-        steps = self.engine_steps(base)
+        steps, contract = self.engine_steps(base), CONTRACTS["engine"]
         machine = self.machine
         stamp = machine.stamp(node, base.text)
         machine.emit(t.EngineCall(*stamp, self.objects.traced(base), base.steps))
         base.counter += 1
-        if steps is not None and base.counter % steps:
+        if contract.gates and steps is not None and base.counter % steps:
             return
         optimizer = base.attributes.get("optimizer")
         if not isinstance(optimizer, Object):
             traced = t.TrainingObject("optimizer", base.text, "", node, False)
             optimizer = Object(base.text, traced, networks=base.networks)
             base.attributes["optimizer"] = optimizer
-        self.updates.step(optimizer, node, None, gated=True)
-        self.machine.state.ledger.clear(optimizer)
+        self.updates.step(optimizer, node, None, contract)
 
     def fabric_method(self, base: Object, call: Call) -> Answer:
         args, kwargs, node = call.args, call.kwargs, call.node
         match call.path:
             case "backward":
-                self.losses.backward(call.first, "fabric", node, kwargs, subject=base.text)
+                self.backward(base, call)
                 return None
             case "setup" | "setup_module" | "setup_optimizers" | "setup_dataloaders" | "prepare":
                 return self.passed(args)
@@ -189,8 +192,7 @@ class Engines:
         self.gating.accelerator = base
         match call.path:
             case "backward":
-                loss, steps = call.argument(0, "loss"), self.accumulation(base)
-                self.losses.backward(loss, "accelerator", node, kwargs, steps, base.text)
+                self.backward(base, call)
                 return None
             case name if name in _PREPARING:
                 self.gating.prepared_any = True

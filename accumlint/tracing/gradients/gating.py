@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from accumlint.reading.frameworks import CONTRACTS, PLAIN, Contract
 from accumlint.tracing.machine import Machine
 from accumlint.tracing.values import Object
 
@@ -25,20 +26,17 @@ class Gating:
             return False
         return self.prepared_any or self.handed_any
 
-    def gated(self, optimizer: Object) -> bool:
-        accelerator = self.in_force()
-        if accelerator is None or self.unprepared(optimizer):
-            return False
-        return (
-            optimizer.prepared
-            or bool(self.machine.state.accumulating)
-            or self.machine.relevance.accumulates
-        )
+    def contract(self, optimizer: Object) -> Contract:
+        """What is promised about an optimizer's steps."""
+        accumulates = bool(self.machine.state.accumulating) or self.machine.relevance.accumulates
+        if self.in_force() is None or self.unprepared(optimizer):
+            return PLAIN
+        return CONTRACTS["accelerator"] if optimizer.prepared or accumulates else PLAIN
 
     def gate(self, optimizer: Object) -> bool:
         """False where Accelerate's wrapper leaves a step or a clear out."""
         accelerator = self.in_force()
-        return accelerator is None or not self.gated(optimizer) or accelerator.sync
+        return accelerator is None or not self.contract(optimizer).gates or accelerator.sync
 
     def handed(self, objects: list[Object]) -> None:
         """Objects given to a call that cannot be followed, which may prepare them."""

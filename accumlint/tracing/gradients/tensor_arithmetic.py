@@ -45,7 +45,7 @@ class Tensors:
         left, right = map(_of_a_model, (left, right))
         if isinstance(left, Unknown) or isinstance(right, Unknown):
             return self.linear(op, left, right, node)
-        return Unknown(p.dotted(node.target) if isinstance(node, p.Augment) else p.shown(node))
+        return Unknown(p.dotted(node.target) if isinstance(node, p.Augment) else p.text_of(node))
 
     def _modulus(self, right: int) -> None:
         """A number's remainder was asked for: perhaps the window is written as a number."""
@@ -64,7 +64,7 @@ class Tensors:
         if isinstance(found, Unknown) and (len(found.text) > _LONG or counted):
             # Texts of sums would grow round by round, and no decision would ever be met again.
             found.text = (
-                p.dotted(node.target) if isinstance(node, p.Augment) else p.shown(node)[:_LONG]
+                p.dotted(node.target) if isinstance(node, p.Augment) else p.text_of(node)[:_LONG]
             )
         return found
 
@@ -123,7 +123,7 @@ class Tensors:
         sign = Fraction(1 if op == "+" else -1)
         if isinstance(left, Unknown) and isinstance(right, Unknown):
             if len(left.linear) + len(right.linear) > MOST:
-                return tensors.derived(p.shown(node), left, right, node=node)
+                return tensors.derived(p.text_of(node), left, right, node=node)
             terms = tuple(
                 replace(x, factor=None if x.factor is None else x.factor * sign)
                 for x in right.linear
@@ -302,7 +302,7 @@ class Tensors:
         targets = next((s for s in sources[1:2] if isinstance(s, Unknown)), None)
         picked = targets.left_out if targets is not None else ""
         found.varies = varies or found.varies or (picked if picked.startswith(t.PICKED) else "")
-        spans = "position" in p.shown(node)
+        spans = "position" in p.text_of(node)
         if spans or any(isinstance(s, Unknown) and s.rows for s in sources):
             # One label for each row: the mean is over rows, and these are as many in every micro-batch.
             found.varies = ""

@@ -64,7 +64,7 @@ class Updates:
                     state.closures -= 1
                 if self.gating.gate(base):
                     by = scaler if scaler is not None and self.is_on(scaler) else None
-                    self.step(base, node, by, gated=self.gating.gated(base))
+                    self.step(base, node, by, self.gating.contract(base))
                 return None
             case name if names.is_clearing(name):
                 if self.gating.gate(base):
@@ -112,7 +112,7 @@ class Updates:
                     shown = args[0].text if isinstance(args[0], Unknown | Object) else "optimizer"
                     target = self.objects.symbol("optimizer", shown, node)
                 if target is not None and self.gating.gate(target):
-                    self.step(target, node, base if self.is_on(base) else None, gated=False)
+                    self.step(target, node, base if self.is_on(base) else None)
                 return None
             case "update":
                 if self.is_on(base):
@@ -161,7 +161,7 @@ class Updates:
         if kwargs.get("clip_grad") is not None:
             pending = ledger.pending_of(optimizer)
             machine.emit(t.Clip(*machine.stamp(node, scaler.text), pending, False, "torch"))
-        self.step(optimizer, node, scaler, gated=False)
+        self.step(optimizer, node, scaler)
         machine.emit(t.Update(*machine.stamp(node, scaler.text), traced))
         return Unknown("norm")
 
@@ -195,7 +195,14 @@ class Updates:
             return Unknown(f"{base.text}.{name}()")
         return NotImplemented
 
-    def step(self, optimizer: Object, node: p.Node, scaler: Object | None, gated: bool) -> None:
+    def step(
+        self,
+        optimizer: Object,
+        node: p.Node,
+        scaler: Object | None,
+        contract: frameworks.Contract = frameworks.PLAIN,
+    ) -> None:
+        """An optimizer steps, and clears where its framework's contract says so."""
         machine = self.machine
         ledger = machine.state.ledger
         ledger.know(optimizer)
@@ -213,9 +220,11 @@ class Updates:
             t.Step(
                 *machine.stamp(node, _called(optimizer, node)), self.objects.traced(optimizer), applied,
                 self.objects.traced(scaler) if scaler is not None else None,
-                scaled_now and scaler is None, owned, gated,
+                scaled_now and scaler is None, owned, contract.gates,
             )
         )  # fmt: skip
+        if contract.clears:
+            self.clear(optimizer, node)
         for cleared, (belongs, act) in list(self.postponed.items()):
             if belongs(optimizer):
                 del self.postponed[cleared]

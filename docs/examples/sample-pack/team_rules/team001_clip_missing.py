@@ -38,8 +38,6 @@ class ClipMissing(Rule):
     ```
     """
 
-    code = "TEAM001"
-    name = "clip-missing"
     severity = Severity.WARNING
 
     def check(self, trace: Trace) -> Iterator[Finding]:
