@@ -16,7 +16,6 @@ EXCEPTIONS = {
     "acc408/good_training_step_out_of_memory": SHORT,
     "acc101/bad_sequence_to_sequence_trainer": "there is no loop to run but the Trainer's",
     "acc101/good_sequence_to_sequence_trainer": "there is no loop to run but the Trainer's",
-    "acc302/good_window_ends_with_its_list": "no stub of a loader gives lists of batches",
     "acc408/bad_batch_of_none_in_a_window": "no stub of a loader gives None",
     "acc408/good_batch_of_none_is_replaced": "no stub of a loader gives None",
     "acc103/good_accelerator_told_one": "the fake of its accelerator is told the size of the window",
