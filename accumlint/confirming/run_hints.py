@@ -55,8 +55,25 @@ def windows(program: Program) -> dict[str, str]:
         for part in p.walk_expr(guard.test)
         if isinstance(part, p.Binary) and part.op == "%"
     )
-    found = {name: "steps" for size in sizes if (name := _last(size))}
+    found = {name: "steps" for size in (*sizes, *_counted_up_to(program)) if (name := _last(size))}
     return found | dict(_bounds(program))
+
+
+def _counted_up_to(program: Program) -> Iterator[p.Expr]:
+    """What a counter is compared with in the guard of a step that begins to count again."""
+    for guard in program.of(p.If):
+        test = guard.test
+        if isinstance(test, p.Compare) and isinstance(test.left, p.Name) and _steps(guard):
+            sign, right = test.rest[0]
+            begins = any(
+                isinstance(n, p.Assign)
+                and isinstance(n.value, p.Const)
+                and n.value.value == 0
+                and any(isinstance(t, p.Name) and t.id == test.left.id for t in n.targets)
+                for n in p.walk(guard.body)
+            )
+            if sign in ("==", ">=") and begins:
+                yield right
 
 
 _BATCH = re.compile(r"batch_?size$")
@@ -131,8 +148,8 @@ def _last(size: p.Expr) -> str:
     return (p.dotted(size) or "").rpartition(".")[2] if isinstance(size, p.Name | p.Attr) else ""
 
 
-def _steps(guard: p.If) -> bool:
-    calls = (n.func for n in p.walk(guard.body) if isinstance(n, p.Call))
+def _steps(block: p.If | p.For | p.While) -> bool:
+    calls = (n.func for n in p.walk(block.body) if isinstance(n, p.Call))
     return any(isinstance(f, p.Attr) and f.name == "step" for f in calls)
 
 
@@ -148,6 +165,7 @@ def disables(program: Program) -> bool:
 
 
 _OF_A_LOSS = re.compile(r"nan|finite|inf\b|loss|norm|overflow|skip", re.IGNORECASE)
+_IS_NONE = re.compile(r"\b[a-z_]\w* (is|==) None$")
 _EXHAUSTED = re.compile(r"out[ _]?of[ _]?memory", re.IGNORECASE)
 
 
@@ -168,12 +186,35 @@ def gives_up(program: Program, node: p.Node | None) -> bool:
 
 def leaves_out(program: Program, node: p.Node | None) -> bool:
     """Whether a guard, at a node if one is given, skips an invalid loss or a lack of memory."""
-    guards: Iterable[p.Node] = program.of(p.If)
-    if node is not None:
-        # Outer guards decide on more than the micro-batch.
-        guards = [next((n for n in (node, *program.above(node)) if isinstance(n, p.If)), node)]
-    tests = (p.render(guard.test) for guard in guards if isinstance(guard, p.If))
-    return gives_up(program, node) or any(map(_OF_A_LOSS.search, tests))
+    tests = [p.render(guard.test) for guard in _guards(program, node)]
+    return (
+        gives_up(program, node)
+        or any(map(_OF_A_LOSS.search, tests))
+        or guards_against_none(program, node)
+    )
+
+
+def _guards(program: Program, node: p.Node | None) -> list[p.If]:
+    """The guards of a source, or the innermost one at a node: outer ones decide on more than the micro-batch."""
+    if node is None:
+        return [*program.of(p.If)]
+    return [n for n in (node, *program.above(node)) if isinstance(n, p.If)][:1]
+
+
+def guards_against_none(program: Program, node: p.Node | None) -> bool:
+    """Whether a guard, at a node if one is given, skips a micro-batch that is None, and no other kind."""
+    skipping = [
+        p.render(guard.test)
+        for guard in _guards(program, node)
+        if any(isinstance(n, p.Jump) and n.kind == "continue" for n in p.walk(guard.body))
+    ]
+    return any(map(_IS_NONE.search, skipping)) and not any(map(_OF_A_LOSS.search, skipping))
+
+
+def is_in_one_window(program: Program, node: p.Node | None) -> bool:
+    """Whether the innermost loop around a node goes over micro-batches of one window, and another one steps."""
+    loops = [n for n in program.above(node) if isinstance(n, p.For | p.While)] if node else []
+    return len(loops) > 1 and not _steps(loops[0]) and _steps(loops[1])
 
 
 def clippers(events: Iterable[t.Event]) -> Iterator[p.Call]:

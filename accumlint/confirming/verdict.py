@@ -33,6 +33,7 @@ def judged(
         return _undecided(plan, launched, Undecided(launched.failure or plan.reason))
     evidence = Evidence(launched, plan.job.line, dtype)
     evidence.numbers = _numbers(plan.job.text)
+    evidence.shortens = plan.job.shortens
     evidence.mentions_steps = _mentions_steps(plan.job.text) or "steps" in plan.job.roles.values()
     before = Evidence(shown, plan.job.line, dtype) if shown else None
     try:
@@ -268,8 +269,11 @@ def _usable(evidence: Evidence, plan: Plan) -> None:
         raise Undecided(f"the loop did not run with fakes: {_raised(raised)}{why}")
     if not notes["losses"]:
         raise Undecided(f"the loop came to no loss that could be measured{_because(first)}")
-    if notes["touched"] and plan.symptom not in ORDER_SYMPTOMS | DIRECTION_SYMPTOMS:
-        text = notes["touched"][0]
+    # A factor of every loss does not change how its targets weigh beside each other.
+    factors = () if plan.symptom is Symptom.WEIGHTS else notes["factors"]
+    touched = [*notes["touched"], *factors]
+    if touched and plan.symptom not in ORDER_SYMPTOMS | DIRECTION_SYMPTOMS:
+        text = touched[0]
         why = " and is given the accumulation steps" if text in notes["window_aware"] else ""
         raise Undecided(f"the loss is computed from `{text}`, which is not known here{why}")
     if quiet:

@@ -179,7 +179,26 @@ class _Source:
         return space
 
     def _execute(self, kept: list[ast.stmt], space: dict[str, Any]) -> None:
-        exec(compile(ast.Module(kept, []), self.file, "exec"), space)
+        """Runs statements; names of modules that cannot be imported are bound to what has no value.
+
+        Raises:
+            _OpenError: where such a module decides about the data.
+            Exception: where it is also given the accumulation steps, and may yield whole windows.
+        """
+        for statement in kept:
+            self._run(statement, space)
+
+    def _run(self, statement: ast.stmt, space: dict[str, Any]) -> None:
+        try:
+            exec(compile(ast.Module([statement], []), self.file, "exec"), space)
+        except _OpenError as reason:
+            if reason.__cause__ is not None and _passes_steps(statement):
+                raise reason.__cause__ from None
+            raise
+        except Exception as error:
+            if not isinstance(statement, ast.Import | ast.ImportFrom | ast.Try):
+                raise
+            space.update(dict.fromkeys(_written(statement), _Absent(error)))
 
     def _argument(self, function: _Function, name: str) -> Any:
         """The argument that the only call of a function passes for a parameter, else the default."""
@@ -224,6 +243,33 @@ class _Instance:
 
     def __getattr__(self, name: str) -> Any:
         return self._evaluate(name)
+
+
+class _Absent:
+    """What a module would define that cannot be imported; it has no value."""
+
+    def __init__(self, error: Exception) -> None:
+        self._error = error
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") and name.endswith("__"):
+            raise AttributeError(name)
+        return self()
+
+    def __call__(self, *_: Any, **__: Any) -> Any:
+        raise _OpenError from self._error
+
+    __getitem__ = __iter__ = __len__ = __mro_entries__ = __call__
+
+
+def _passes_steps(statement: ast.stmt) -> bool:
+    """Whether a call in a statement is given accumulation steps."""
+    return any(
+        names.is_steps(ast.unparse(argument).rpartition(".")[2])
+        for call in ast.walk(statement)
+        if isinstance(call, ast.Call)
+        for argument in (*call.args, *(k.value for k in call.keywords))
+    )
 
 
 def _contains(node: ast.stmt, line: int) -> bool:

@@ -112,7 +112,7 @@ def make(job: Any, spec: Any, kind: str, rank: Rank, pressure: float = 0.0) -> d
         "size": sum(p.numel() for p in recorder.parameters()), "pressure": pressure if pressed else 0.0,
         "notes": {
             **vars(recorder.notes), "graphs": recorder.graphs.most, "fetched": data.fetched, "length": data.length,
-            "unfed": data.unfed,
+            "unfed": data.unfed, "struck": data.struck,
         },
     }  # fmt: skip
 
@@ -130,6 +130,6 @@ def _data(job: Any, spec: Any, kind: str, rank: Rank, dtype: torch.dtype) -> Dat
     return Data(
         kind=kind, counts=_counts(regime, kind, rank.rank, cut), length=length, seed=rank.order["seed"],
         rank=rank.rank, device=rank.device, dtype=dtype, ignored=job["ignored"], pads=job["pads"], cut_rows=cut,
-        limit=40 * length, poisoned=spec["poison"], exhausts=spec["exhausts"], frozen=job["frozen"],
-        width=job["width"] or WIDTH,
+        limit=40 * length, poisoned=spec["poison"], exhausts=spec["exhausts"], withholds=spec["withholds"],
+        frozen=job["frozen"], width=job["width"] or WIDTH,
     )  # fmt: skip

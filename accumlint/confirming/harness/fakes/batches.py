@@ -59,9 +59,10 @@ class Data:
     `counts(microbatch)` gives this rank's targets of a micro-batch (from 1); `ignored` is the label that the loss
     ignores; `length` micro-batches make an epoch. A batch that the loop cuts into pieces has `cut_rows`; `piece` is the
     offset of the current piece, `pieces` counts those after the first of a batch. `fed` is the last micro-batch that a
-    loader yielded; the current one is `spent` after its backward; `begun` is set when a provided loader yields. Rows
-    have `width` features. `unfed` names a network that was called without data. `last` is the latest output of a
-    network; `outputs`, if enabled, are the outputs since the last backward.
+    loader yielded; the current one is `spent` after its backward; `begun` is set when a provided loader yields,
+    `struck` when the `poisoned` micro-batch has failed. Rows have `width` features. `unfed` names a network that was
+    called without data. `tables` are names that the source indexes by words. `last` is the latest output of a network;
+    `outputs`, if enabled, are the outputs since the last backward.
     """
 
     kind: str
@@ -86,8 +87,11 @@ class Data:
     backwards: int = 0
     poisoned: int = 0
     exhausts: bool = False
+    withholds: bool = False
+    struck: bool = False
     frozen: bool = False
     unfed: str = ""
+    tables: frozenset[str] = frozenset()
     limit: int = 1000
     batches: dict[int, Batch] = field(default_factory=dict)
     models: list[nn.Module] = field(default_factory=list)
@@ -115,11 +119,14 @@ class Data:
         self.batches[self.fetched] = batch
         return batch
 
-    def feed(self, _: object) -> Batch:
-        """The next micro-batch, as the collate function of a loader."""
+    def feed(self, _: object) -> Batch | None:
+        """The next micro-batch, as the collate function of a loader; None for one that it `withholds`."""
         batch = self.fetch()
         self.fed = batch.number
-        return batch
+        if not (self.withholds and batch.number == self.poisoned):
+            return batch
+        self.struck = True
+        return None
 
     def generator(self, number: int) -> torch.Generator:
         """A random generator: the same in every pass, different for each number and rank."""
@@ -355,7 +362,7 @@ class Batch(Plain, dict[Any, Any]):
                 made.append([self.tensor(name, 1)])
             elif _SOURCE.search(name.lower()):
                 made.append(self.data_.unknown(name))
-            elif name.lower() in _WHOLE:
+            elif name.lower() in _WHOLE or name in self.data_.tables:
                 # The other names are those of its samples.
                 made.append(self.use())
             else:
@@ -387,6 +394,11 @@ class Batch(Plain, dict[Any, Any]):
         value = self[key]
         super().pop(key, default)
         return value
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        # An unknown key names no part of it, and only words can be keywords.
+        if isinstance(key, str):
+            super().__setitem__(key, value)
 
     def __delitem__(self, key: Any) -> None:
         # Keys that are not there are ignored.

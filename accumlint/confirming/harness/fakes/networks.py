@@ -101,7 +101,8 @@ class Model(PermissiveModule):
         else:
             hidden = torch.tanh(self.embedding(inputs))
         logits = self.head(hidden)
-        if data.poisoned and data.current == data.poisoned:
+        if data.poisoned and data.current == data.poisoned and torch.is_grad_enabled():
+            data.struck = True
             if data.exhausts:
                 # Only once, so that a retry succeeds.
                 data.poisoned = 0
@@ -323,6 +324,10 @@ class Criterion(PermissiveModule):
         data = self.data_[0]
         if self.window_aware_ or passes_steps((output, target, *others), named):
             data.note_window_aware(self.name_)
+        if output is None:
+            output = next((v for k, v in named.items() if not TARGET.search(k)), None)
+        if target is None:
+            target = next((v for k, v in named.items() if TARGET.search(k)), None)
         logits = output.logits if isinstance(output, Output) else output
         if isinstance(target, Batch):
             target = target.use().labels

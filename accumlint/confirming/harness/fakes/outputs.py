@@ -19,6 +19,8 @@ _FIGURE = re.compile(
 )
 
 
+# Probabilities, of which a loss takes the logarithm.
+_CHANCES = re.compile(r"^(?!.*log).*prob(s|abilit(y|ies))?$")
 # Names of the total loss where a network returns several.
 _WHOLE = {"loss", "losses", "total_loss", "loss_total"}
 
@@ -28,6 +30,9 @@ class Losses(dict[str, torch.Tensor], Plain):
 
     def plain_(self) -> torch.Tensor:
         return next(iter(self.values()))
+
+    def __missing__(self, _: str) -> torch.Tensor:
+        return self.plain_()
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_") or not hasattr(torch.Tensor, name):
@@ -79,7 +84,7 @@ class Output(Plain):
             return self
         if re.search(r"loss|^nll|^elbo|^objective", low):
             return self._loss_of(low)
-        return self
+        return self.logits.softmax(-1) if _CHANCES.search(low) else self
 
     def keyed(self, name: str, keys: Iterable[str]) -> Any:
         """Its value under a name that the source indexes by these keys: of losses, one for each key."""
