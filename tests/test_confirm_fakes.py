@@ -13,7 +13,7 @@ torch = pytest.importorskip("torch")
 
 from accumlint.confirming.harness.fakes.batches import Data  # noqa: E402 (it needs torch)
 from accumlint.confirming.harness.fakes.fsdp import Reducing  # noqa: E402 (so does this)
-from accumlint.confirming.harness.fakes.networks import Model  # noqa: E402 (so does this)
+from accumlint.confirming.harness.fakes.networks import Criterion, Model  # noqa: E402 (so does this)
 from accumlint.confirming.harness.rewriting.syntax_shapes import loose, other_words  # noqa: E402 (so does this)
 from accumlint.confirming.harness.rewriting.written_windows import Sized, size_of  # noqa: E402 (it is needed beside those, which need torch)
 
@@ -126,3 +126,43 @@ def test_a_micro_batch_loses_what_it_never_held() -> None:
     del batch["question_ids"]
     del batch["labels"]
     assert list(batch) == ["pixel_values"]
+
+
+def test_an_unknown_key_names_no_part_of_a_micro_batch() -> None:
+    batch = made_up().fetch()
+    batch[object()] = batch.inputs
+    batch["extra"] = batch.labels
+    assert dict(**batch).keys() == {"pixel_values", "labels", "extra"}
+
+
+def test_a_part_that_is_indexed_by_words_is_a_table() -> None:
+    data = made_up()
+    data.tables = frozenset({"meta"})
+    batch = data.fetch()
+    inputs, meta = batch.parts(("inputs", "meta"))
+    assert torch.equal(inputs, batch.inputs)
+    assert meta["target"] is batch.labels
+
+
+def test_a_micro_batch_that_is_withheld_is_counted_as_failed() -> None:
+    data = made_up()
+    data.poisoned, data.withholds = 2, True
+    assert data.feed(None) is not None
+    assert not data.struck
+    assert data.feed(None) is None
+    assert data.struck
+
+
+def test_a_criterion_is_given_its_arguments_by_words() -> None:
+    data = made_up()
+    batch = data.fetch().use()
+    logits = Model(data, 1)(batch).logits
+    loss = Criterion(data)
+    assert loss(outputs=logits, targets=batch.labels) == loss(logits, batch.labels)
+
+
+def test_probabilities_of_a_network_have_a_logarithm() -> None:
+    data = made_up()
+    output = Model(data, 1)(data.fetch())
+    assert torch.allclose(output.named("probs").sum(-1), torch.ones(4, dtype=torch.float64))
+    assert output.named("log_probs") is output
