@@ -60,20 +60,23 @@ def windows(program: Program) -> dict[str, str]:
 
 
 def _counted_up_to(program: Program) -> Iterator[p.Expr]:
-    """What a counter is compared with in the guard of a step that begins to count again."""
+    """What a counter of micro-batches is compared with in the guard of a step."""
+    counters = {
+        node.target.id
+        for node in program.of(p.Augment)
+        if isinstance(node.target, p.Name)
+        and isinstance(node.value, p.Const)
+        and node.value.value == 1
+    }
     for guard in program.of(p.If):
-        test = guard.test
-        if isinstance(test, p.Compare) and isinstance(test.left, p.Name) and _steps(guard):
-            sign, right = test.rest[0]
-            begins = any(
-                isinstance(n, p.Assign)
-                and isinstance(n.value, p.Const)
-                and n.value.value == 0
-                and any(isinstance(t, p.Name) and t.id == test.left.id for t in n.targets)
-                for n in p.walk(guard.body)
-            )
-            if sign in ("==", ">=") and begins:
-                yield right
+        match guard.test:
+            case p.Compare(left=p.Name(id=name), rest=((("==" | ">="), right), *_)):
+                begins = (n.targets for n in p.walk(guard.body) if isinstance(n, p.Assign))
+                names_ = {t.id for targets in begins for t in targets if isinstance(t, p.Name)}
+                if name in counters & names_ and _steps(guard):
+                    yield right
+            case _:
+                pass
 
 
 _BATCH = re.compile(r"batch_?size$")
@@ -286,13 +289,15 @@ def kind(text: str) -> str:
     tokens, values, rows = (
         sum(map(low.count, words)) for words in (_OF_TOKENS, _OF_VALUES, _OF_ROWS)
     )
+    # Labels with places that are left out are those of tokens.
+    rows -= low.count("label") * ("-100" in low)
     if values > tokens and not any(word in low for word in _OF_CLASSES):
         return "values"
     return "tokens" if tokens > rows else "rows"
 
 
 _PAD = r"\s*(==|!=|\.ne\(|\.eq\()\s*[\w.]*pad"
-_PADDED = re.compile(r"\w" + _PAD)
+_PADDED = re.compile(r"[\w\])]" + _PAD)
 _PADDED_LABELS = re.compile(r"(label|target|tgt|answer)\w*" + _PAD)
 _PADDING = re.compile(r"pad_?(token_?)?(id|idx|index)|padding_idx")
 
@@ -411,7 +416,9 @@ def pieces(program: Program) -> dict[str, str]:
 def ignored(program: Program) -> int:
     """The label that losses ignore: 0 where it is padding, else as in the source."""
     of_padding = any(map(_PADDING.search, _left_out(program)))
-    if pads(program) and (of_padding or _PADDED_LABELS.search(program.text)):
+    # Labels of padding may be replaced by the usual ones that are ignored.
+    compared = _PADDED_LABELS.search(program.text) and "-100" not in program.text
+    if pads(program) and (of_padding or compared):
         return 0
     constants = {
         target.id: statement.value.value

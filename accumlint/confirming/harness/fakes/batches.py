@@ -75,6 +75,7 @@ class Data:
     ignored: int = -100
     pads: bool = False
     cut_rows: int = 0
+    rows: int = 0
     piece: int = -1
     pieces: int = 0
     fetched: int = 0
@@ -279,14 +280,16 @@ class Batch(Plain, dict[Any, Any]):
             for place in range(min(count, rows * LENGTH)):
                 mask[place % rows, place // rows] = 1
         else:
-            rows = max(1, count)
+            rows = data.rows or max(1, count)
             inputs = data.normal((rows, data.width), generator)
             if data.kind == "rows":
                 # A loss that compares rows with each other has as many classes as rows.
                 labels = torch.randint(0, min(CLASSES, rows), (rows,), generator=generator)
             else:
                 labels = data.normal((rows, data.width), generator)
-            mask = torch.ones(rows, dtype=torch.long)
+            mask = (torch.arange(rows) < count).long()
+            if data.kind == "rows":
+                labels = labels.masked_fill(mask == 0, data.ignored)
         self.inputs = inputs.to(data.device)
         self.labels = labels.to(data.device)
         self.mask = mask.to(data.device)
