@@ -135,15 +135,6 @@ def test_an_unknown_key_names_no_part_of_a_micro_batch() -> None:
     assert dict(**batch).keys() == {"pixel_values", "labels", "extra"}
 
 
-def test_a_part_that_is_indexed_by_words_is_a_table() -> None:
-    data = made_up()
-    data.tables = frozenset({"meta"})
-    batch = data.fetch()
-    inputs, meta = batch.parts(("inputs", "meta"))
-    assert torch.equal(inputs, batch.inputs)
-    assert meta["target"] is batch.labels
-
-
 def test_a_micro_batch_that_is_withheld_is_counted_as_failed() -> None:
     data = made_up()
     data.poisoned, data.withholds = 2, True
@@ -159,10 +150,3 @@ def test_a_criterion_is_given_its_arguments_by_words() -> None:
     logits = Model(data, 1)(batch).logits
     loss = Criterion(data)
     assert loss(outputs=logits, targets=batch.labels) == loss(logits, batch.labels)
-
-
-def test_probabilities_of_a_network_have_a_logarithm() -> None:
-    data = made_up()
-    output = Model(data, 1)(data.fetch())
-    assert torch.allclose(output.named("probs").sum(-1), torch.ones(4, dtype=torch.float64))
-    assert output.named("log_probs") is output

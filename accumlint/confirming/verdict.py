@@ -276,6 +276,11 @@ def _usable(evidence: Evidence, plan: Plan) -> None:
         text = touched[0]
         why = " and is given the accumulation steps" if text in notes["window_aware"] else ""
         raise Undecided(f"the loss is computed from `{text}`, which is not known here{why}")
+    if plan.symptom is Symptom.WEIGHTS and (own := notes["own_losses"]):
+        raise Undecided(
+            f"the loss is that of `{own[0]}`, which is given no labels, and a fake makes up its own",
+            tuple(own[:1]),
+        )
     if quiet:
         if "equal" in evidence.failures:
             raise Undecided(evidence.failures["equal"])

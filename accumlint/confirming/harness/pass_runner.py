@@ -133,7 +133,7 @@ def _data(job: Any, spec: Any, kind: str, rank: Rank, dtype: torch.dtype) -> Dat
     rows = _MOST_ROWS if regime == "ragged" and not cut else 0
     return Data(
         kind=kind, counts=_counts(regime, kind, rank.rank, cut), length=length, seed=rank.order["seed"],
-        rank=rank.rank, device=rank.device, dtype=dtype, ignored=job["ignored"], pads=job["pads"], cut_rows=cut, rows=rows,
-        limit=40 * length, poisoned=spec["poison"], exhausts=spec["exhausts"], withholds=spec["withholds"],
+        rank=rank.rank, device=rank.device, dtype=dtype, ignored=job["ignored"], pads=job["pads"], cut_rows=cut,
+        rows=rows, limit=40 * length, poisoned=spec["poison"], exhausts=spec["exhausts"], withholds=spec["withholds"],
         frozen=job["frozen"], width=job["width"] or WIDTH,
     )  # fmt: skip

@@ -61,8 +61,8 @@ class Data:
     offset of the current piece, `pieces` counts those after the first of a batch. `fed` is the last micro-batch that a
     loader yielded; the current one is `spent` after its backward; `begun` is set when a provided loader yields,
     `struck` when the `poisoned` micro-batch has failed. Rows have `width` features. `unfed` names a network that was
-    called without data. `tables` are names that the source indexes by words. `last` is the latest output of a network;
-    `outputs`, if enabled, are the outputs since the last backward.
+    called without data. `last` is the latest output of a network; `outputs`, if enabled, are the outputs since the last
+    backward.
     """
 
     kind: str
@@ -92,7 +92,6 @@ class Data:
     struck: bool = False
     frozen: bool = False
     unfed: str = ""
-    tables: frozenset[str] = frozenset()
     limit: int = 1000
     batches: dict[int, Batch] = field(default_factory=dict)
     models: list[nn.Module] = field(default_factory=list)
@@ -101,6 +100,8 @@ class Data:
     unknown: Callable[[str], Any] = lambda text: None
     # Called with the name of a loss or network that receives the accumulation steps.
     note_window_aware: Callable[[str], None] = lambda text: None
+    # Called with the name of a network that returns a loss without being given labels.
+    note_own_loss: Callable[[str], None] = lambda text: None
     setting: Callable[[str], Any] = lambda text: None
 
     def fetch(self) -> Batch:
@@ -365,7 +366,7 @@ class Batch(Plain, dict[Any, Any]):
                 made.append([self.tensor(name, 1)])
             elif _SOURCE.search(name.lower()):
                 made.append(self.data_.unknown(name))
-            elif name.lower() in _WHOLE or name in self.data_.tables:
+            elif name.lower() in _WHOLE:
                 # The other names are those of its samples.
                 made.append(self.use())
             else:

@@ -116,12 +116,15 @@ class Model(PermissiveModule):
         if data.outputs is not None and logits.requires_grad:
             data.outputs[id(self)] = logits
         has_loss = labels is not None
+        is_given = has_loss and any(value is labels for value in (*args, *kwargs.values()))
         items = kwargs.get("num_items_in_batch")
         targets = data.labels_of(inputs) if labels is None else labels
 
         def loss() -> torch.Tensor:
             if window_aware:
                 data.note_window_aware(self.name_)
+            if not is_given:
+                data.note_own_loss(self.name_)
             return self._loss(logits, targets, items)
 
         output = Output(logits, loss, has_loss)

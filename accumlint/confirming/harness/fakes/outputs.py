@@ -19,8 +19,6 @@ _FIGURE = re.compile(
 )
 
 
-# Probabilities, of which a loss takes the logarithm.
-_CHANCES = re.compile(r"^(?!.*log).*prob(s|abilit(y|ies))?$")
 # Names of the total loss where a network returns several.
 _WHOLE = {"loss", "losses", "total_loss", "loss_total"}
 
@@ -84,7 +82,7 @@ class Output(Plain):
             return self
         if re.search(r"loss|^nll|^elbo|^objective", low):
             return self._loss_of(low)
-        return self.logits.softmax(-1) if _CHANCES.search(low) else self
+        return self
 
     def keyed(self, name: str, keys: Iterable[str]) -> Any:
         """Its value under a name that the source indexes by these keys: of losses, one for each key."""

@@ -73,6 +73,7 @@ class Fakes(AcceleratorFakes):
         self.source = source
         self.config = config
         data.models = recorder.models
+        data.note_own_loss = recorder.notes.own_losses.append
         data.unknown, data.setting, data.note_window_aware = (
             self.found,
             self.known,
@@ -116,7 +117,6 @@ class Fakes(AcceleratorFakes):
         self.functions: dict[str, Any] = {}
         self.fakes: dict[str, str] = {}
         self.failures = Failures(recorder.settings.file, self.fakes)
-        data.tables = source.subscripted
         self.turns = 0
         # Micro-batches and steps at the latest turn.
         self.done = (0, 0)

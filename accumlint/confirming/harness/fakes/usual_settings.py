@@ -18,7 +18,7 @@ _LOOKED_AT = (
 )
 LOSS_LIKE = re.compile(
     _LOOKED_AT
-    + r".*(loss(?!_?masks?$)|logit|output(?!_?(dir|path|file|name|mode|format|type|size|dim|key|folder|root))|pred)"
+    + r".*(loss(?!_?masks?$)|logit(?!s?_?scale)|output(?!_?(dir|path|file|name|mode|format|type|size|dim|key|folder|root))|pred)"
 )
 
 _INTERVALS = (
