@@ -82,7 +82,7 @@ def _loading(binding: Binding) -> type:
                 return super().__call__(*args, **kwargs)
             if cls is FakedLoader:
                 return binding.loader("DataLoader")
-            made = cls.__new__(cls)
+            made: Any = object.__new__(cls)
             made.is_of_user = True
             made.__init__(*args, **kwargs)
             return made

@@ -89,7 +89,7 @@ def run(job: Any, binding: Binding) -> None:
     if entry["function"] is None:
         return
     function = _function(entry, space, binding)
-    owner = getattr(function, "__self__", None)
+    owner: Any = getattr(function, "__self__", None)
     if isinstance(owner, binding.contracts["LightningModule"]) and owner.automatic_optimization:
         # A class between them may be in another file.
         if entry["function"] == "training_step":

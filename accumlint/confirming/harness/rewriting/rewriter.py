@@ -209,7 +209,10 @@ class _Rewriter(Expressions):
         if not isinstance(node.target, ast.Subscript) or not isinstance(node.op, ast.Add):
             return done
         # A total in a table may begin in a statement that is not run.
-        begins = [ast.Expr(runtime("unbegun", failed())), ast.Assign([node.target], node.value)]
+        begins: list[ast.stmt] = [
+            ast.Expr(runtime("unbegun", failed())),
+            ast.Assign([node.target], node.value),
+        ]
         begun = placed(tried([node], begins), node)
         if isinstance(done, ast.Try):
             done.body = [begun]
