@@ -14,9 +14,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from accumlint.confirming.harness.fakes.batches import Batch, is_auxiliary
+from accumlint.confirming.harness.fakes.batches import Batch
 from accumlint.confirming.harness.fakes.loss_functions import grads_of
-from accumlint.confirming.harness.fakes.name_words import AVERAGE, DATA, OPTIONS
+from accumlint.confirming.harness.fakes.name_words import AVERAGE, DATA, OPTIONS, is_auxiliary
 from accumlint.confirming.harness.fakes.networks import Criterion, Member, Model
 from accumlint.confirming.harness.fakes.outputs import Losses, Output
 from accumlint.confirming.harness.fakes.role_stubs import Fakes

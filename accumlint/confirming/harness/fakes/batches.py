@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,6 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from accumlint.confirming.harness.fakes import name_words
 from accumlint.confirming.harness.fakes.usual_settings import (
     CLASSES,
     LENGTH,
@@ -21,34 +21,6 @@ from accumlint.confirming.harness.fakes.usual_settings import (
     WIDTH,
 )
 from accumlint.confirming.harness.rewriting.unpacking import names_of
-
-TARGET = re.compile(
-    r"label|target|tgt|transcript|^tags?$|^gts?$|ground|^ys?$|^y_|^yb|_y$|class(es)?$|answer|truth|^next_|^l$|lbl"
-)
-_INPUT = re.compile(
-    r"input|image|img|pixel|feature|token|source|src|^xs?$|^x_|^xb|_x$|text|audio|wave|data|ids$|anchor|positive|query"
-)
-_MASK = re.compile(r"mask")
-# Noisy or masked copies of the data, and the probability of each replacement.
-_NOISY = re.compile(r"^(nois(y|ed)|corrupt(ed)?|perturb(ed)?|masked)(_|$)")
-_CHANCE = re.compile(r"^p_mask$|(^|_)(chances?|prob(abilit(y|ies))?s?)$")
-# One number for each target, as in a rollout.
-_NUMBERS = re.compile(
-    r"^(old|behaviou?r)(_|$)|log_?p(rob)?s?(_|$)|(^|_)(advantages?|returns?|rewards?)$"
-)
-# Weights of targets in a loss.
-_WEIGHTS = re.compile(
-    r"^weights?$|(^|_)(sample|example|instance|row|loss|snr)_?weights?$|(^|_)snrs?$"
-)
-# Masks that select elements.
-_PICKING = re.compile(r"^valid($|_(pixel|position|place|row)s?$)")
-_WHOLE = {"batch", "batch_data", "data_batch", "minibatch"}
-# The name of a micro-batch's source.
-_SOURCE = re.compile(r"^(task|data(set)?|source|domain|lang(uage)?|corpus)_name$|^(name|task|key)$")
-# One item of a pair that a loss compares.
-_OPPOSITE = re.compile(r"rejected_?|negative_?|loser_?")
-_LENGTHS = re.compile(r"(^|_)(len|length)s?$")
-_LENGTH = re.compile(r"len|num_|n_tok|count|ntokens")
 
 
 @dataclass
@@ -214,12 +186,6 @@ class Data:
         return self.batches[self.current]
 
 
-def is_auxiliary(name: str) -> bool:
-    """True for names of data derived from a micro-batch: other tokens, probabilities, numbers for each target."""
-    low = name.lower()
-    return any(pattern.search(low) for pattern in (_NOISY, _CHANCE, _NUMBERS))
-
-
 class Enough(BaseException):
     """Ends a pass from within: all updates that it measures have happened."""
 
@@ -318,27 +284,27 @@ class Batch(Plain, dict[Any, Any]):
         low = name.rpartition(".")[2].lower().lstrip("*")
         if low in ("_", "__"):
             return self.labels
-        if _NOISY.search(low) and not TARGET.search(low):
+        if name_words.NOISY.search(low) and not name_words.TARGET.search(low):
             return self.noisy()
-        if _LENGTHS.search(low) and self.mask.dim() > 1:
+        if name_words.LENGTHS.search(low) and self.mask.dim() > 1:
             return self.mask.sum(-1)
-        if _CHANCE.search(low):
+        if name_words.CHANCE.search(low):
             return torch.full_like(self.mask, 0.5, dtype=self.data_.dtype)
-        if _NUMBERS.search(low) and not TARGET.search(low):
+        if name_words.NUMBERS.search(low) and not name_words.TARGET.search(low):
             return self.numbers(low)
-        if _WEIGHTS.search(low):
+        if name_words.WEIGHTS.search(low):
             return (10 * self.numbers(low)).abs() + 0.1
-        if _MASK.search(low):
+        if name_words.MASK.search(low):
             return self.mask
-        if _PICKING.search(low):
+        if name_words.PICKING.search(low):
             return self.mask.bool()
-        if _OPPOSITE.search(low):
-            return self.tensor(_OPPOSITE.sub("", low)).flip(0)
-        if TARGET.search(low):
+        if name_words.OPPOSITE.search(low):
+            return self.tensor(name_words.OPPOSITE.sub("", low)).flip(0)
+        if name_words.TARGET.search(low):
             return self.labels
-        if _INPUT.search(low):
+        if name_words.INPUT.search(low):
             return self.inputs
-        if _LENGTH.search(low):
+        if name_words.LENGTH.search(low):
             return self.mask.sum(-1) if self.mask.dim() > 1 else self.mask
         return self.labels if position == 1 else self.inputs
 
@@ -357,16 +323,20 @@ class Batch(Plain, dict[Any, Any]):
     def parts(self, names: tuple[Any, ...]) -> tuple[Any, ...]:
         """The batch unpacked into names."""
         flat = [n for n in names if isinstance(n, str)]
-        targets = [n for n in flat if TARGET.search(n.lower()) and not _MASK.search(n.lower())]
+        targets = [
+            n
+            for n in flat
+            if name_words.TARGET.search(n.lower()) and not name_words.MASK.search(n.lower())
+        ]
         made: list[Any] = []
         for position, name in enumerate(names):
             if isinstance(name, tuple):
                 made.append(self.parts(name))
             elif name.startswith("*"):
                 made.append([self.tensor(name, 1)])
-            elif _SOURCE.search(name.lower()):
+            elif name_words.SOURCE.search(name.lower()):
                 made.append(self.data_.unknown(name))
-            elif name.lower() in _WHOLE:
+            elif name.lower() in name_words.WHOLE:
                 # The other names are those of its samples.
                 made.append(self.use())
             else:

@@ -13,7 +13,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from accumlint.confirming.harness.fakes.batches import TARGET, Batch, Data
+from accumlint.confirming.harness.fakes.batches import Batch, Data
+from accumlint.confirming.harness.fakes.name_words import TARGET
 from accumlint.confirming.harness.fakes.outputs import Output, tensors
 from accumlint.confirming.harness.fakes.steps_number import passes_steps
 from accumlint.confirming.harness.fakes.stub import UNKNOWN
