@@ -78,7 +78,17 @@ class Module(LightningModule):
 
 Trainer({trainer}).fit(Module(), range(16))
 """
+METHOD = """
+class Trainer:
+    def train(self, rows):
+        loader = DataLoader(rows, batch_size=self.size)
+        for i, x in enumerate(loader):
+            loss(x).backward()
+            if (i + 1) % 4 == 0:
+                optimizer.step()
+"""
 WRITTEN = {
+    (TORCH + METHOD, 10): (0, 0),
     (BOTH, 6): (8, 4),
     (REMAINDER, 6): (12, 3),
     (LIGHTNING.format(trainer="max_epochs=1"), 9): (16, 4),

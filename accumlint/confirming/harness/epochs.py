@@ -46,7 +46,8 @@ def script_epoch(text: str, file: str, line: int, share: int) -> dict[str, Any]:
         if error.__cause__ is not None and not source.loads:
             found["unknown"] = _shown(error.__cause__)
     except BaseException as error:  # noqa: BLE001 (whatever the user's code raises)
-        if "has no len()" not in str(error):
+        given = isinstance(error, NameError) and error.name in source.parameters(line)
+        if not given and "has no len()" not in str(error):
             found["unknown"] = _shown(error)
     finally:
         signal.alarm(0)
@@ -167,6 +168,13 @@ class _Source:
     def _function(self, line: int) -> _Function | None:
         around = [n for n in ast.walk(self.tree) if isinstance(n, _Function) and _contains(n, line)]
         return max(around, key=lambda function: function.lineno, default=None)
+
+    def parameters(self, line: int) -> set[str]:
+        """The names that the callers of the functions around a line give."""
+        around = (n for n in ast.walk(self.tree) if isinstance(n, _Function) and _contains(n, line))
+        return {
+            a.arg for function in around for a in ast.walk(function.args) if isinstance(a, ast.arg)
+        }
 
     def _space(self, wanted: ast.expr, inside: _Function | None, line: int) -> dict[str, Any]:
         """The names that an expression reads, with their values."""
