@@ -285,6 +285,10 @@ def _usable(evidence: Evidence, plan: Plan) -> None:
         if "equal" in evidence.failures:
             raise Undecided(evidence.failures["equal"])
         updates = evidence.passes["equal"].updates
+        cut_off = not loud and (raised or len(updates) == 1) and plan.job and plan.job.accumulates
+        if cut_off and _nothing_accumulates(evidence):
+            why = f": {_raised(raised)}" if raised else _because(first)
+            raise Undecided(f"the loop did not run on with fakes{why}")
         if not updates and not loud and plan.symptom is not Symptom.MISSED:
             raise Undecided(f"the optimizer never stepped{_because(first)}")
         if updates and all(u.reference < 1e-9 for u in updates):
