@@ -132,7 +132,7 @@ def test_what_other_files_tell_is_asked_as_far_as_the_budget_goes(
 
 def test_the_last_resort_is_told(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "train.py").write_text(functions(2))
-    monkeypatch.setattr(budget.Budget.__init__, "__defaults__", (budget.STEPS, -1.0))
+    monkeypatch.setattr("accumlint.check.SECONDS", -1.0)
     ran = run("check")
     assert f"{budget.LATE}; what was known by then is reported; not read" in ran.err
 

@@ -13,7 +13,7 @@ torch = pytest.importorskip("torch")
 
 from accumlint.confirming.harness.fakes.batches import Data  # noqa: E402 (it needs torch)
 from accumlint.confirming.harness.fakes.fsdp import Reducing  # noqa: E402 (so does this)
-from accumlint.confirming.harness.fakes.networks import Model  # noqa: E402 (so does this)
+from accumlint.confirming.harness.fakes.networks import Criterion, Model  # noqa: E402 (so does this)
 from accumlint.confirming.harness.rewriting.syntax_shapes import loose, other_words  # noqa: E402 (so does this)
 from accumlint.confirming.harness.rewriting.written_windows import Sized, size_of  # noqa: E402 (it is needed beside those, which need torch)
 
@@ -126,3 +126,27 @@ def test_a_micro_batch_loses_what_it_never_held() -> None:
     del batch["question_ids"]
     del batch["labels"]
     assert list(batch) == ["pixel_values"]
+
+
+def test_an_unknown_key_names_no_part_of_a_micro_batch() -> None:
+    batch = made_up().fetch()
+    batch[object()] = batch.inputs
+    batch["extra"] = batch.labels
+    assert dict(**batch).keys() == {"pixel_values", "labels", "extra"}
+
+
+def test_a_micro_batch_that_is_withheld_is_counted_as_failed() -> None:
+    data = made_up()
+    data.poisoned, data.withholds = 2, True
+    assert data.feed(None) is not None
+    assert not data.struck
+    assert data.feed(None) is None
+    assert data.struck
+
+
+def test_a_criterion_is_given_its_arguments_by_words() -> None:
+    data = made_up()
+    batch = data.fetch().use()
+    logits = Model(data, 1)(batch).logits
+    loss = Criterion(data)
+    assert loss(outputs=logits, targets=batch.labels) == loss(logits, batch.labels)

@@ -34,6 +34,15 @@ CALLS = {
     "train((n for n in range(3)), 2)": (0, 0, ""),
     "from not_installed import data\ntrain(data(), 2)":
         (0, 0, "ModuleNotFoundError: No module named 'not_installed'"),
+    # Rows of an absent package are as many as its files have, unless it makes whole windows.
+    f"{TORCH}from not_installed import rows\ntrain(DataLoader(rows('train'), batch_size=4), 4)": (0, 0, ""),
+    f"{TORCH}try:\n    from not_installed import rows\nexcept ImportError:\n    raise\n"
+    "train(DataLoader(rows('train'), batch_size=4), 4)": (0, 0, ""),
+    f"{TORCH}from not_installed import rows\naccumulation_steps = 4\n"
+    "data = rows('train', multiple=accumulation_steps)\ntrain(DataLoader(data, batch_size=4), 4)":
+        (0, 0, "ModuleNotFoundError: No module named 'not_installed'"),
+    f"{TORCH}from not_installed import endless\ndata = endless()\ntrain(data, 4)\nDataLoader([1])":
+        (0, 0, "ModuleNotFoundError: No module named 'not_installed'"),
 }  # fmt: skip
 
 
@@ -69,7 +78,17 @@ class Module(LightningModule):
 
 Trainer({trainer}).fit(Module(), range(16))
 """
+METHOD = """
+class Trainer:
+    def train(self, rows):
+        loader = DataLoader(rows, batch_size=self.size)
+        for i, x in enumerate(loader):
+            loss(x).backward()
+            if (i + 1) % 4 == 0:
+                optimizer.step()
+"""
 WRITTEN = {
+    (TORCH + METHOD, 10): (0, 0),
     (BOTH, 6): (8, 4),
     (REMAINDER, 6): (12, 3),
     (LIGHTNING.format(trainer="max_epochs=1"), 9): (16, 4),

@@ -45,6 +45,8 @@ class Evidence:
         self.loss_unknown = False
         # The loop requests a loss with reduction="sum" and divides it itself.
         self.summed = False
+        # The defect may be a window that lacks a micro-batch and is divided as if it were whole.
+        self.shortens = False
         # Integer literals above 1 in the source.
         self.numbers = frozenset[int]()
         # The source mentions accumulation steps.
@@ -65,7 +67,8 @@ class Evidence:
             self.wrapped |= {text for r in ranks for text in r["notes"]["wrapped"]}
             self.summed |= any(r["notes"]["summed"] for r in ranks)
             self.loss_unknown |= any(
-                r["notes"]["touched"] or r["notes"]["substitute_loss"] for r in ranks
+                r["notes"]["touched"] or r["notes"]["factors"] or r["notes"]["substitute_loss"]
+                for r in ranks
             )
             try:
                 self.passes[key] = measured(ranks, ranks[0]["spec"]["steps"], line)

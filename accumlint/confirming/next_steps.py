@@ -128,7 +128,8 @@ def _wanted(plan: Plan, first: Mapping[str, Any] | None, reason: Undecided) -> d
         # The sandbox refuses the operation before a provided object could be used.
         return {}
     failures: Sequence[Mapping[str, Any]] = first["failed"]
-    touched = ((_provided_name(text), 0) for text in first["notes"]["touched"])
+    notes = first["notes"]
+    touched = ((_provided_name(text), 0) for text in (*notes["touched"], *notes["factors"]))
     found = roots(failures, [*first["wanted"], *touched], len(failures))
     if not found and str(reason).startswith(_WINDOW_REASONS):
         found = dict.fromkeys(_with_role("loader", plan, first), 0)

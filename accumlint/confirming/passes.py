@@ -20,7 +20,8 @@ class Spec:
 
     `pressure`: clip where the user clips, at a threshold that takes effect. `unscaled`: GradScalers are disabled.
     `growing`: the loss scale grows with every update. `inject` is the micro-batch whose gradient is made infinite, only
-    very `large`, or `undefined`; `poison` the one whose loss is NaN, or in which memory runs out (`exhausts`).
+    very `large`, or `undefined`; `poison` the one whose loss is NaN, in which memory runs out (`exhausts`), or in whose
+    place the loader yields None (`withholds`).
     `sabotage` is the control of the recorder that breaks the loop ("double", "forget", "part", "hurry", "void",
     "seldom", "schedule", "sync", "keep", "retain") or corrects it ("mend", "average", "regular", "free", "drop",
     "mute", "even", "flush").
@@ -37,6 +38,7 @@ class Spec:
     undefined: bool = False
     poison: int = 0
     exhausts: bool = False
+    withholds: bool = False
     sabotage: str = ""
 
 

@@ -58,8 +58,9 @@ class Job:
     length matters. `accumulates`: there are windows of several micro-batches. `lenient`: the computation of the loss
     may fail, since the finding is about the order of events; `exact`: the size of the loss counts, and its computation
     does not depend on the window; `undivided`: nor does a named loss. `stepless`: an optimizer that never steps may be
-    the defect. `scripted`: an engine steps at every call. `steppers`: names with both `step` and `zero_grad`. `scaled`:
-    a GradScaler scales the loss on the path of the finding.
+    the defect. `shortens`: the defect may be a window that lacks a micro-batch and is divided as if it were whole.
+    `scripted`: an engine steps at every call. `steppers`: names with both `step` and `zero_grad`. `scaled`: a
+    GradScaler scales the loss on the path of the finding.
     """
 
     file: str
@@ -92,6 +93,7 @@ class Job:
     exact: bool
     undivided: bool
     stepless: bool
+    shortens: bool
     scripted: bool
     steppers: tuple[str, ...]
     scaled: bool
@@ -284,11 +286,15 @@ class _Question:
             exact=exact,
             undivided=exact and not run_hints.divides(program),
             stepless=symptom is Symptom.MISSED,
+            shortens=symptom is Symptom.SKIPPED and run_hints.is_in_one_window(program, self.node),
             scripted=run_hints.is_scripted(events, text),
             steppers=tuple(sorted(run_hints.steppers(program))),
             scaled="scaler" in via and not run_hints.disables(program),
             passes=tuple(
-                replace(spec, exhausts=bool(spec.poison) and run_hints.gives_up(program, self.node))
+                replace(
+                    spec, exhausts=bool(spec.poison) and run_hints.gives_up(program, self.node),
+                    withholds=bool(spec.poison) and run_hints.guards_against_none(program, self.node),
+                )
                 for spec in passes(symptom, self.overrides)
                 if not spec.undefined or "isnan" in text
             ),

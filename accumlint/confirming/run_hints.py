@@ -55,8 +55,28 @@ def windows(program: Program) -> dict[str, str]:
         for part in p.walk_expr(guard.test)
         if isinstance(part, p.Binary) and part.op == "%"
     )
-    found = {name: "steps" for size in sizes if (name := _last(size))}
+    found = {name: "steps" for size in (*sizes, *_counted_up_to(program)) if (name := _last(size))}
     return found | dict(_bounds(program))
+
+
+def _counted_up_to(program: Program) -> Iterator[p.Expr]:
+    """What a counter of micro-batches is compared with in the guard of a step."""
+    counters = {
+        node.target.id
+        for node in program.of(p.Augment)
+        if isinstance(node.target, p.Name)
+        and isinstance(node.value, p.Const)
+        and node.value.value == 1
+    }
+    for guard in program.of(p.If):
+        match guard.test:
+            case p.Compare(left=p.Name(id=name), rest=((("==" | ">="), right), *_)):
+                begins = (n.targets for n in p.walk(guard.body) if isinstance(n, p.Assign))
+                names_ = {t.id for targets in begins for t in targets if isinstance(t, p.Name)}
+                if name in counters & names_ and _steps(guard):
+                    yield right
+            case _:
+                pass
 
 
 _BATCH = re.compile(r"batch_?size$")
@@ -131,8 +151,8 @@ def _last(size: p.Expr) -> str:
     return (p.dotted(size) or "").rpartition(".")[2] if isinstance(size, p.Name | p.Attr) else ""
 
 
-def _steps(guard: p.If) -> bool:
-    calls = (n.func for n in p.walk(guard.body) if isinstance(n, p.Call))
+def _steps(block: p.If | p.For | p.While) -> bool:
+    calls = (n.func for n in p.walk(block.body) if isinstance(n, p.Call))
     return any(isinstance(f, p.Attr) and f.name == "step" for f in calls)
 
 
@@ -148,6 +168,7 @@ def disables(program: Program) -> bool:
 
 
 _OF_A_LOSS = re.compile(r"nan|finite|inf\b|loss|norm|overflow|skip", re.IGNORECASE)
+_IS_NONE = re.compile(r"\b[a-z_]\w* (is|==) None$")
 _EXHAUSTED = re.compile(r"out[ _]?of[ _]?memory", re.IGNORECASE)
 
 
@@ -168,12 +189,35 @@ def gives_up(program: Program, node: p.Node | None) -> bool:
 
 def leaves_out(program: Program, node: p.Node | None) -> bool:
     """Whether a guard, at a node if one is given, skips an invalid loss or a lack of memory."""
-    guards: Iterable[p.Node] = program.of(p.If)
-    if node is not None:
-        # Outer guards decide on more than the micro-batch.
-        guards = [next((n for n in (node, *program.above(node)) if isinstance(n, p.If)), node)]
-    tests = (p.render(guard.test) for guard in guards if isinstance(guard, p.If))
-    return gives_up(program, node) or any(map(_OF_A_LOSS.search, tests))
+    tests = [p.render(guard.test) for guard in _guards(program, node)]
+    return (
+        gives_up(program, node)
+        or any(map(_OF_A_LOSS.search, tests))
+        or guards_against_none(program, node)
+    )
+
+
+def _guards(program: Program, node: p.Node | None) -> list[p.If]:
+    """The guards of a source, or the innermost one at a node: outer ones decide on more than the micro-batch."""
+    if node is None:
+        return [*program.of(p.If)]
+    return [n for n in (node, *program.above(node)) if isinstance(n, p.If)][:1]
+
+
+def guards_against_none(program: Program, node: p.Node | None) -> bool:
+    """Whether a guard, at a node if one is given, skips a micro-batch that is None, and no other kind."""
+    skipping = [
+        p.render(guard.test)
+        for guard in _guards(program, node)
+        if any(isinstance(n, p.Jump) and n.kind == "continue" for n in p.walk(guard.body))
+    ]
+    return any(map(_IS_NONE.search, skipping)) and not any(map(_OF_A_LOSS.search, skipping))
+
+
+def is_in_one_window(program: Program, node: p.Node | None) -> bool:
+    """Whether the innermost loop around a node goes over micro-batches of one window, and another one steps."""
+    loops = [n for n in program.above(node) if isinstance(n, p.For | p.While)] if node else []
+    return len(loops) > 1 and not _steps(loops[0]) and _steps(loops[1])
 
 
 def clippers(events: Iterable[t.Event]) -> Iterator[p.Call]:
@@ -245,13 +289,15 @@ def kind(text: str) -> str:
     tokens, values, rows = (
         sum(map(low.count, words)) for words in (_OF_TOKENS, _OF_VALUES, _OF_ROWS)
     )
+    # Labels with places that are left out are those of tokens.
+    rows -= low.count("label") * ("-100" in low)
     if values > tokens and not any(word in low for word in _OF_CLASSES):
         return "values"
     return "tokens" if tokens > rows else "rows"
 
 
 _PAD = r"\s*(==|!=|\.ne\(|\.eq\()\s*[\w.]*pad"
-_PADDED = re.compile(r"\w" + _PAD)
+_PADDED = re.compile(r"[\w\])]" + _PAD)
 _PADDED_LABELS = re.compile(r"(label|target|tgt|answer)\w*" + _PAD)
 _PADDING = re.compile(r"pad_?(token_?)?(id|idx|index)|padding_idx")
 
@@ -370,7 +416,9 @@ def pieces(program: Program) -> dict[str, str]:
 def ignored(program: Program) -> int:
     """The label that losses ignore: 0 where it is padding, else as in the source."""
     of_padding = any(map(_PADDING.search, _left_out(program)))
-    if pads(program) and (of_padding or _PADDED_LABELS.search(program.text)):
+    # Labels of padding may be replaced by the usual ones that are ignored.
+    compared = _PADDED_LABELS.search(program.text) and "-100" not in program.text
+    if pads(program) and (of_padding or compared):
         return 0
     constants = {
         target.id: statement.value.value

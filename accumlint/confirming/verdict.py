@@ -33,6 +33,7 @@ def judged(
         return _undecided(plan, launched, Undecided(launched.failure or plan.reason))
     evidence = Evidence(launched, plan.job.line, dtype)
     evidence.numbers = _numbers(plan.job.text)
+    evidence.shortens = plan.job.shortens
     evidence.mentions_steps = _mentions_steps(plan.job.text) or "steps" in plan.job.roles.values()
     before = Evidence(shown, plan.job.line, dtype) if shown else None
     try:
@@ -268,14 +269,26 @@ def _usable(evidence: Evidence, plan: Plan) -> None:
         raise Undecided(f"the loop did not run with fakes: {_raised(raised)}{why}")
     if not notes["losses"]:
         raise Undecided(f"the loop came to no loss that could be measured{_because(first)}")
-    if notes["touched"] and plan.symptom not in ORDER_SYMPTOMS | DIRECTION_SYMPTOMS:
-        text = notes["touched"][0]
+    # A factor of every loss does not change how its targets weigh beside each other.
+    factors = () if plan.symptom is Symptom.WEIGHTS else notes["factors"]
+    touched = [*notes["touched"], *factors]
+    if touched and plan.symptom not in ORDER_SYMPTOMS | DIRECTION_SYMPTOMS:
+        text = touched[0]
         why = " and is given the accumulation steps" if text in notes["window_aware"] else ""
         raise Undecided(f"the loss is computed from `{text}`, which is not known here{why}")
+    if plan.symptom is Symptom.WEIGHTS and (own := notes["own_losses"]):
+        raise Undecided(
+            f"the loss is that of `{own[0]}`, which is given no labels, and a fake makes up its own",
+            tuple(own[:1]),
+        )
     if quiet:
         if "equal" in evidence.failures:
             raise Undecided(evidence.failures["equal"])
         updates = evidence.passes["equal"].updates
+        cut_off = not loud and (raised or len(updates) == 1) and plan.job and plan.job.accumulates
+        if cut_off and _nothing_accumulates(evidence):
+            why = f": {_raised(raised)}" if raised else _because(first)
+            raise Undecided(f"the loop did not run on with fakes{why}")
         if not updates and not loud and plan.symptom is not Symptom.MISSED:
             raise Undecided(f"the optimizer never stepped{_because(first)}")
         if updates and all(u.reference < 1e-9 for u in updates):

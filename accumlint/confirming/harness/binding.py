@@ -111,6 +111,11 @@ class Binding(ValueEntry):
             raise failure
         return self._missing(bound)
 
+    def unbegun(self, failure: Exception) -> None:
+        """Called before a total in a table gets its first value."""
+        if not isinstance(failure, KeyError):
+            raise failure
+
     def unmade(self, bound: Pattern, failure: Exception) -> Any:
         """Fakes for models and numbers that could not be built, as long as training has not begun."""
         if self.data.last is not None or self.data.backwards:
@@ -233,7 +238,7 @@ class Binding(ValueEntry):
         epoch = False
         pieces, before = self.data.pieces, self.recorder.epoch
         for item in iterable:
-            self.turn(True)
+            self.turn(True, trains)
             # Iterations without gradients are evaluation and end no epoch.
             if not epoch and contains_batch(item) and torch.is_grad_enabled():
                 epoch = True
@@ -250,12 +255,17 @@ class Binding(ValueEntry):
                 self.recorder.step_now()
             self.recorder.note("epoch")
 
-    def turn(self, value: Any) -> Any:
-        """Called at each loop iteration: ends a pass that is complete or makes no progress."""
+    def turn(self, value: Any, trains: bool = True) -> Any:
+        """Called at each loop iteration: ends a pass that is complete, and a loop that makes no progress."""
         self.recorder.turn()
-        self.turns += 1
-        if self.turns > 20_000:
+        done = (self.data.fetched, self.recorder.stepped)
+        self.turns = self.turns + 1 if done == self.done else 0
+        self.done = done
+        if self.turns > 20_000 and trains:
             raise Unbound("a loop goes on without taking a step")
+        if self.turns > 5_000 and not trains:
+            # Nor would it end when it is restarted.
+            raise RuntimeError("this loop does not end with fakes")
         return value
 
     def idle(self, value: Any, line: int) -> Any:

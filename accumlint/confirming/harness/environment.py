@@ -20,6 +20,7 @@ from accumlint.confirming.harness.absent_packages import Finder
 from accumlint.confirming.harness.binding import Binding
 from accumlint.confirming.harness.fakes import fsdp
 from accumlint.confirming.harness.fakes.grad_scalers import Scaling, scalers
+from accumlint.confirming.harness.fakes.loaders import feeding
 from accumlint.confirming.harness.fakes.stub import UNKNOWN, Stub
 from accumlint.confirming.harness.ranks import processes
 from accumlint.confirming.harness.source_files import is_library, is_of_project
@@ -77,12 +78,23 @@ def _loading(binding: Binding) -> type:
             return issubclass(other, DataLoader)
 
         def __call__(cls, *args: Any, **kwargs: Any) -> Any:
-            if cls is FakedLoader and not is_library(sys._getframe(1)):
+            if is_library(sys._getframe(1)):
+                return super().__call__(*args, **kwargs)
+            if cls is FakedLoader:
                 return binding.loader("DataLoader")
-            return super().__call__(*args, **kwargs)
+            made: Any = object.__new__(cls)
+            made.is_of_user = True
+            made.__init__(*args, **kwargs)
+            return made
 
     class FakedLoader(DataLoader[Any], metaclass=FakingMeta):
-        pass
+        is_of_user = False
+
+        def __init__(self, *args: Any, **kwargs: Any) -> None:
+            # A subclass of the project iterates in its manner over generated micro-batches.
+            if self.is_of_user:
+                args, kwargs = (), feeding(binding.data, binding.config.copies)
+            super().__init__(*args, **kwargs)
 
     return FakedLoader
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from accumlint.confirming.harness.rewriting.slicing import MUTATING
-from accumlint.reading import names
+from accumlint.reading import frameworks, names
 
 _SECONDS = 20
 _WRAPPERS = {"enumerate", "tqdm", "trange", "list", "iter"}
@@ -35,24 +35,29 @@ def script_epoch(text: str, file: str, line: int, share: int) -> dict[str, Any]:
     sys.argv = [file]
     late = signal.signal(signal.SIGALRM, _stop)
     signal.alarm(_SECONDS)
+    source = _Source(ast.parse(text), file)
     try:
-        source = _Source(ast.parse(text), file)
         around, loader, row = source.fed(line)
         found["length"] = -(-len(source.value(loader, row)) // share)
         found["steps"] = source.steps(around, line)
-    except (_OpenError, OSError, SystemExit):
-        # A caller's argument, an absent file or a required setting: the epoch may have any length.
-        pass
+    except (_OpenError, OSError, SystemExit) as error:
+        # A caller's argument, an absent file or a required setting: the epoch may have any length. A loader that an
+        # absent module makes may also be endless.
+        if error.__cause__ is not None and not source.loads:
+            found["unknown"] = _shown(error.__cause__)
     except BaseException as error:  # noqa: BLE001 (whatever the user's code raises)
-        if "has no len()" not in str(error):
-            found["unknown"] = f"{type(error).__name__}: {error}".partition("\n")[0].removesuffix(
-                ": "
-            )
+        given = isinstance(error, NameError) and error.name in source.parameters(line)
+        if not given and "has no len()" not in str(error):
+            found["unknown"] = _shown(error)
     finally:
         signal.alarm(0)
         signal.signal(signal.SIGALRM, late)
         sys.argv = before
     return found
+
+
+def _shown(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}".partition("\n")[0].removesuffix(": ")
 
 
 def _stop(*_: object) -> None:
@@ -79,6 +84,8 @@ class _Source:
         self.tree = tree
         self.file = file
         self.depth = 0
+        # Whether a `DataLoader` is made of the values that were asked for.
+        self.loads = False
 
     def fed(self, line: int) -> tuple[ast.stmt, ast.expr, int]:
         """The code that runs for each micro-batch around a line, its iterable, and the line of that.
@@ -151,6 +158,7 @@ class _Source:
         self.depth += 1
         if self.depth > 20:
             raise _OpenError
+        self.loads = self.loads or _makes_loader(wanted)
         inside = self._function(line)
         space = self._space(wanted, inside, line)
         self.depth -= 1
@@ -160,6 +168,13 @@ class _Source:
     def _function(self, line: int) -> _Function | None:
         around = [n for n in ast.walk(self.tree) if isinstance(n, _Function) and _contains(n, line)]
         return max(around, key=lambda function: function.lineno, default=None)
+
+    def parameters(self, line: int) -> set[str]:
+        """The names that the callers of the functions around a line give."""
+        around = (n for n in ast.walk(self.tree) if isinstance(n, _Function) and _contains(n, line))
+        return {
+            a.arg for function in around for a in ast.walk(function.args) if isinstance(a, ast.arg)
+        }
 
     def _space(self, wanted: ast.expr, inside: _Function | None, line: int) -> dict[str, Any]:
         """The names that an expression reads, with their values."""
@@ -179,7 +194,28 @@ class _Source:
         return space
 
     def _execute(self, kept: list[ast.stmt], space: dict[str, Any]) -> None:
-        exec(compile(ast.Module(kept, []), self.file, "exec"), space)
+        """Runs statements; names of modules that cannot be imported are bound to what has no value.
+
+        Raises:
+            _OpenError: where such a module decides about the data.
+            Exception: where it is also given the accumulation steps, and may yield whole windows.
+        """
+        self.loads = self.loads or any(map(_makes_loader, kept))
+        for statement in kept:
+            self._run(statement, space)
+
+    def _run(self, statement: ast.stmt, space: dict[str, Any]) -> None:
+        try:
+            exec(compile(ast.Module([statement], []), self.file, "exec"), space)
+        except _OpenError as reason:
+            if reason.__cause__ is not None and _passes_steps(statement):
+                raise reason.__cause__ from None
+            raise
+        except Exception as error:
+            imports = isinstance(statement, ast.Import | ast.ImportFrom | ast.Try)
+            if not imports or isinstance(error, TimeoutError):
+                raise
+            space.update(dict.fromkeys(_written(statement), _Absent(error)))
 
     def _argument(self, function: _Function, name: str) -> Any:
         """The argument that the only call of a function passes for a parameter, else the default."""
@@ -224,6 +260,38 @@ class _Instance:
 
     def __getattr__(self, name: str) -> Any:
         return self._evaluate(name)
+
+
+class _Absent:
+    """What a module would define that cannot be imported; it has no value."""
+
+    def __init__(self, error: Exception) -> None:
+        self._error = error
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") and name.endswith("__"):
+            raise AttributeError(name)
+        return self()
+
+    def __call__(self, *_: Any, **__: Any) -> Any:
+        raise _OpenError from self._error
+
+    __getitem__ = __iter__ = __len__ = __mro_entries__ = __call__
+
+
+def _makes_loader(node: ast.AST) -> bool:
+    calls = (n.func for n in ast.walk(node) if isinstance(n, ast.Call))
+    return any(ast.unparse(f).rpartition(".")[2] in frameworks.LOADERS for f in calls)
+
+
+def _passes_steps(statement: ast.stmt) -> bool:
+    """Whether a call in a statement is given accumulation steps."""
+    return any(
+        names.is_steps(ast.unparse(argument).rpartition(".")[2])
+        for call in ast.walk(statement)
+        if isinstance(call, ast.Call)
+        for argument in (*call.args, *(k.value for k in call.keywords))
+    )
 
 
 def _contains(node: ast.stmt, line: int) -> bool:

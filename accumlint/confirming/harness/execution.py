@@ -89,6 +89,11 @@ def run(job: Any, binding: Binding) -> None:
     if entry["function"] is None:
         return
     function = _function(entry, space, binding)
+    owner: Any = getattr(function, "__self__", None)
+    if isinstance(owner, binding.contracts["LightningModule"]) and owner.automatic_optimization:
+        # A class between them may be in another file.
+        if entry["function"] == "training_step":
+            framework_contracts.drive("module", owner, binding)
     if entry["calls"] == "microbatch":
         _microbatches(binding, function, entry)
         return

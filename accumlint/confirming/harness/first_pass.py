@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import re
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -149,7 +150,8 @@ def has_stepped(made: dict[str, Any]) -> bool:
 def _trains(made: dict[str, Any]) -> bool:
     """Whether a pass reached a loss with a gradient."""
     events = made["notes"]["events"]
-    return any(any(part["gradient"]) for e in events for part in e.get("contributions", ()))
+    parts = (part for e in events for part in e.get("contributions", ()))
+    return any(x and math.isfinite(x) for part in parts for x in part["gradient"])
 
 
 def _whole(made: dict[str, Any]) -> bool:

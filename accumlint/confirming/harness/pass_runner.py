@@ -28,6 +28,8 @@ from accumlint.confirming.harness.rewriting.source_hints import look
 from accumlint.confirming.harness.setup_objects import SetupError, load_setup
 
 _SCALE = 1024.0
+# The rows of a batch with unequal numbers of targets.
+_MOST_ROWS = 16
 
 
 def _counts(regime: str, kind: str, rank: int, cut: int) -> Any:
@@ -112,7 +114,7 @@ def make(job: Any, spec: Any, kind: str, rank: Rank, pressure: float = 0.0) -> d
         "size": sum(p.numel() for p in recorder.parameters()), "pressure": pressure if pressed else 0.0,
         "notes": {
             **vars(recorder.notes), "graphs": recorder.graphs.most, "fetched": data.fetched, "length": data.length,
-            "unfed": data.unfed,
+            "unfed": data.unfed, "struck": data.struck,
         },
     }  # fmt: skip
 
@@ -127,9 +129,11 @@ def _data(job: Any, spec: Any, kind: str, rank: Rank, dtype: torch.dtype) -> Dat
         pieces = max(steps - 1, 1)
     # Pieces have two rows.
     cut = 2 * pieces if job["cuts"] else 0
+    # Full batches have as many rows: of unequal numbers of targets, the rest is left out.
+    rows = _MOST_ROWS if regime == "ragged" and not cut else 0
     return Data(
         kind=kind, counts=_counts(regime, kind, rank.rank, cut), length=length, seed=rank.order["seed"],
         rank=rank.rank, device=rank.device, dtype=dtype, ignored=job["ignored"], pads=job["pads"], cut_rows=cut,
-        limit=40 * length, poisoned=spec["poison"], exhausts=spec["exhausts"], frozen=job["frozen"],
-        width=job["width"] or WIDTH,
+        rows=rows, limit=40 * length, poisoned=spec["poison"], exhausts=spec["exhausts"], withholds=spec["withholds"],
+        frozen=job["frozen"], width=job["width"] or WIDTH,
     )  # fmt: skip

@@ -14,10 +14,11 @@ from typing import Any
 import torch
 from torch import nn
 
-from accumlint.confirming.harness.fakes.batches import Batch, is_auxiliary
-from accumlint.confirming.harness.fakes.name_words import AVERAGE, DATA, OPTIONS
+from accumlint.confirming.harness.fakes.batches import Batch
+from accumlint.confirming.harness.fakes.loss_functions import grads_of
+from accumlint.confirming.harness.fakes.name_words import AVERAGE, DATA, OPTIONS, is_auxiliary
 from accumlint.confirming.harness.fakes.networks import Criterion, Member, Model
-from accumlint.confirming.harness.fakes.outputs import Output
+from accumlint.confirming.harness.fakes.outputs import Losses, Output
 from accumlint.confirming.harness.fakes.role_stubs import Fakes
 from accumlint.confirming.harness.fakes.stub import ITEM, UNKNOWN, Stub
 from accumlint.confirming.harness.fakes.usual_settings import setting
@@ -104,6 +105,8 @@ class ValueEntry(Fakes):
         if isinstance(value, Output):
             keys = self.source.keyed.get(bound, ())
             return value.keyed(last, keys) if keys else value.named(last)
+        if isinstance(value, torch.Tensor) and value.requires_grad and not value.dim():
+            return Losses({"loss": value}) if bound in self.source.subscripted else value
         is_steps = names.is_steps(last) or self.roles.get(bound) == "steps"
         if is_steps and isinstance(value, int | float | Stub) and not isinstance(value, bool):
             # 0 is the initial value of a counter.
@@ -156,8 +159,9 @@ class ValueEntry(Fakes):
 
     def _unpacked(self, bound: tuple[Pattern, ...], value: Any) -> Any:
         if isinstance(value, torch.Tensor) and isinstance(last := self.data.last, Output):
-            # A loss with further values.
-            value = last if value is last._loss and len(bound) > 2 else value
+            # A loss with further values, or behind them.
+            behind = isinstance(bound[-1], str) and _LOSS.search(bound[-1].lower())
+            value = last if value is last._loss and (len(bound) > 2 or behind) else value
         if isinstance(value, Batch):
             return value.use().parts(bound)
         if isinstance(value, Output):
@@ -255,8 +259,16 @@ class ValueEntry(Fakes):
         return self._piece(bound) if DATA.search(last) and not settings else self.stub(bound)
 
     def root(self, value: Any) -> Any:
-        """The root of a backward; a substitute loss in place of a number or an unknown value."""
-        if self.config.exact or not isinstance(value, int | float | Stub | None):
+        """The root of a backward; a substitute loss for a number, an unknown value, or a loss without effect."""
+        if self.config.exact:
+            return value
+        if isinstance(value, torch.Tensor) and value.requires_grad and self.data.outputs:
+            with self.recorder.quiet():
+                found = grads_of(value, list(self.data.outputs.values()))
+            moves = any(g is not None and bool(g.isfinite().all() and g.any()) for g in found)
+            # Nothing can be compared where fakes are all masked or have no logarithm.
+            return value if moves or self.data.poisoned else self._with_substitute_loss(value)
+        if not isinstance(value, int | float | Stub | None):
             return value
         return self._with_substitute_loss(value)
 

@@ -54,6 +54,9 @@ def contains_batch(item: Any) -> bool:
 
 def is_misuse(failure: Exception) -> bool:
     """True where torch raises because of how the loop uses its scaler, optimizer, graph or wrapper."""
+    if not isinstance(failure, RuntimeError | AssertionError):
+        # A fake lacks what torch needs.
+        return False
     frames = traceback.extract_tb(failure.__traceback__)
     return bool(frames) and bool(_MACHINERY.search(frames[-1].filename))
 

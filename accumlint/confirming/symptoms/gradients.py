@@ -394,6 +394,8 @@ def skipped(evidence: Evidence, key: str = "overflow") -> Answer:
     whole = True
     for name, which in ((key, "inside a window"), (f"{key} last", "at a window's end")):
         updates = evidence.get(name).updates
+        if not evidence.raw[name]["notes"]["struck"]:
+            raise Undecided("no micro-batch failed as the guard expects it")
         broken = next((u for u in updates if not math.isfinite(u.applied)), None)
         if broken is not None:
             sentence = f"update {broken.number} applies a gradient that is not finite"
@@ -401,11 +403,12 @@ def skipped(evidence: Evidence, key: str = "overflow") -> Answer:
         else:
             left = compared(updates_of(evidence.get(name)))
             answer = Answer(False, 0.0, "every update applies what is left of its window", {})
-            if not all(_applies_remainder(u, evidence) for u in left):
+            if evidence.shortens or not all(_applies_remainder(u, evidence) for u in left):
                 answer = gradient(evidence, name)
             whole = whole and all(u.error < evidence.low for u in left)
-        exhausted = evidence.raw[name]["spec"]["exhausts"]
-        what = f"memory runs out {which}" if exhausted else f"a loss {which} is no number"
+        spec = evidence.raw[name]["spec"]
+        what = f"memory runs out {which}" if spec["exhausts"] else f"a loss {which} is no number"
+        what = f"a micro-batch {which} is None" if spec["withholds"] else what
         answers.append(replace(answer, sentence=f"where {what}, {answer.sentence}"))
     shown = next((a for a in answers if a.shows), None)
     if shown is None and not whole:

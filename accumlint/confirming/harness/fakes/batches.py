@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,6 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from accumlint.confirming.harness.fakes import name_words
 from accumlint.confirming.harness.fakes.usual_settings import (
     CLASSES,
     LENGTH,
@@ -22,34 +22,6 @@ from accumlint.confirming.harness.fakes.usual_settings import (
 )
 from accumlint.confirming.harness.rewriting.unpacking import names_of
 
-TARGET = re.compile(
-    r"label|target|tgt|transcript|^tags?$|^gts?$|ground|^ys?$|^y_|^yb|_y$|class(es)?$|answer|truth|^next_|^l$|lbl"
-)
-_INPUT = re.compile(
-    r"input|image|img|pixel|feature|token|source|src|^xs?$|^x_|^xb|_x$|text|audio|wave|data|ids$|anchor|positive|query"
-)
-_MASK = re.compile(r"mask")
-# Noisy or masked copies of the data, and the probability of each replacement.
-_NOISY = re.compile(r"^(nois(y|ed)|corrupt(ed)?|perturb(ed)?|masked)(_|$)")
-_CHANCE = re.compile(r"^p_mask$|(^|_)(chances?|prob(abilit(y|ies))?s?)$")
-# One number for each target, as in a rollout.
-_NUMBERS = re.compile(
-    r"^(old|behaviou?r)(_|$)|log_?p(rob)?s?(_|$)|(^|_)(advantages?|returns?|rewards?)$"
-)
-# Weights of targets in a loss.
-_WEIGHTS = re.compile(
-    r"^weights?$|(^|_)(sample|example|instance|row|loss|snr)_?weights?$|(^|_)snrs?$"
-)
-# Masks that select elements.
-_PICKING = re.compile(r"^valid($|_(pixel|position|place|row)s?$)")
-_WHOLE = {"batch", "batch_data", "data_batch", "minibatch"}
-# The name of a micro-batch's source.
-_SOURCE = re.compile(r"^(task|data(set)?|source|domain|lang(uage)?|corpus)_name$|^(name|task|key)$")
-# One item of a pair that a loss compares.
-_OPPOSITE = re.compile(r"rejected_?|negative_?|loser_?")
-_LENGTHS = re.compile(r"(^|_)(len|length)s?$")
-_LENGTH = re.compile(r"len|num_|n_tok|count|ntokens")
-
 
 @dataclass
 class Data:
@@ -59,9 +31,10 @@ class Data:
     `counts(microbatch)` gives this rank's targets of a micro-batch (from 1); `ignored` is the label that the loss
     ignores; `length` micro-batches make an epoch. A batch that the loop cuts into pieces has `cut_rows`; `piece` is the
     offset of the current piece, `pieces` counts those after the first of a batch. `fed` is the last micro-batch that a
-    loader yielded; the current one is `spent` after its backward; `begun` is set when a provided loader yields. Rows
-    have `width` features. `unfed` names a network that was called without data. `last` is the latest output of a
-    network; `outputs`, if enabled, are the outputs since the last backward.
+    loader yielded; the current one is `spent` after its backward; `begun` is set when a provided loader yields,
+    `struck` when the `poisoned` micro-batch has failed. Rows have `width` features. `unfed` names a network that was
+    called without data. `last` is the latest output of a network; `outputs`, if enabled, are the outputs since the last
+    backward.
     """
 
     kind: str
@@ -74,6 +47,7 @@ class Data:
     ignored: int = -100
     pads: bool = False
     cut_rows: int = 0
+    rows: int = 0
     piece: int = -1
     pieces: int = 0
     fetched: int = 0
@@ -86,6 +60,8 @@ class Data:
     backwards: int = 0
     poisoned: int = 0
     exhausts: bool = False
+    withholds: bool = False
+    struck: bool = False
     frozen: bool = False
     unfed: str = ""
     limit: int = 1000
@@ -96,6 +72,8 @@ class Data:
     unknown: Callable[[str], Any] = lambda text: None
     # Called with the name of a loss or network that receives the accumulation steps.
     note_window_aware: Callable[[str], None] = lambda text: None
+    # Called with the name of a network that returns a loss without being given labels.
+    note_own_loss: Callable[[str], None] = lambda text: None
     setting: Callable[[str], Any] = lambda text: None
 
     def fetch(self) -> Batch:
@@ -115,11 +93,14 @@ class Data:
         self.batches[self.fetched] = batch
         return batch
 
-    def feed(self, _: object) -> Batch:
-        """The next micro-batch, as the collate function of a loader."""
+    def feed(self, _: object) -> Batch | None:
+        """The next micro-batch, as the collate function of a loader; None for one that it `withholds`."""
         batch = self.fetch()
         self.fed = batch.number
-        return batch
+        if not (self.withholds and batch.number == self.poisoned):
+            return batch
+        self.struck = True
+        return None
 
     def generator(self, number: int) -> torch.Generator:
         """A random generator: the same in every pass, different for each number and rank."""
@@ -205,12 +186,6 @@ class Data:
         return self.batches[self.current]
 
 
-def is_auxiliary(name: str) -> bool:
-    """True for names of data derived from a micro-batch: other tokens, probabilities, numbers for each target."""
-    low = name.lower()
-    return any(pattern.search(low) for pattern in (_NOISY, _CHANCE, _NUMBERS))
-
-
 class Enough(BaseException):
     """Ends a pass from within: all updates that it measures have happened."""
 
@@ -272,14 +247,16 @@ class Batch(Plain, dict[Any, Any]):
             for place in range(min(count, rows * LENGTH)):
                 mask[place % rows, place // rows] = 1
         else:
-            rows = max(1, count)
+            rows = data.rows or max(1, count)
             inputs = data.normal((rows, data.width), generator)
             if data.kind == "rows":
                 # A loss that compares rows with each other has as many classes as rows.
                 labels = torch.randint(0, min(CLASSES, rows), (rows,), generator=generator)
             else:
                 labels = data.normal((rows, data.width), generator)
-            mask = torch.ones(rows, dtype=torch.long)
+            mask = (torch.arange(rows) < count).long()
+            if data.kind == "rows":
+                labels = labels.masked_fill(mask == 0, data.ignored)
         self.inputs = inputs.to(data.device)
         self.labels = labels.to(data.device)
         self.mask = mask.to(data.device)
@@ -307,27 +284,27 @@ class Batch(Plain, dict[Any, Any]):
         low = name.rpartition(".")[2].lower().lstrip("*")
         if low in ("_", "__"):
             return self.labels
-        if _NOISY.search(low) and not TARGET.search(low):
+        if name_words.NOISY.search(low) and not name_words.TARGET.search(low):
             return self.noisy()
-        if _LENGTHS.search(low) and self.mask.dim() > 1:
+        if name_words.LENGTHS.search(low) and self.mask.dim() > 1:
             return self.mask.sum(-1)
-        if _CHANCE.search(low):
+        if name_words.CHANCE.search(low):
             return torch.full_like(self.mask, 0.5, dtype=self.data_.dtype)
-        if _NUMBERS.search(low) and not TARGET.search(low):
+        if name_words.NUMBERS.search(low) and not name_words.TARGET.search(low):
             return self.numbers(low)
-        if _WEIGHTS.search(low):
+        if name_words.WEIGHTS.search(low):
             return (10 * self.numbers(low)).abs() + 0.1
-        if _MASK.search(low):
+        if name_words.MASK.search(low):
             return self.mask
-        if _PICKING.search(low):
+        if name_words.PICKING.search(low):
             return self.mask.bool()
-        if _OPPOSITE.search(low):
-            return self.tensor(_OPPOSITE.sub("", low)).flip(0)
-        if TARGET.search(low):
+        if name_words.OPPOSITE.search(low):
+            return self.tensor(name_words.OPPOSITE.sub("", low)).flip(0)
+        if name_words.TARGET.search(low):
             return self.labels
-        if _INPUT.search(low):
+        if name_words.INPUT.search(low):
             return self.inputs
-        if _LENGTH.search(low):
+        if name_words.LENGTH.search(low):
             return self.mask.sum(-1) if self.mask.dim() > 1 else self.mask
         return self.labels if position == 1 else self.inputs
 
@@ -346,16 +323,20 @@ class Batch(Plain, dict[Any, Any]):
     def parts(self, names: tuple[Any, ...]) -> tuple[Any, ...]:
         """The batch unpacked into names."""
         flat = [n for n in names if isinstance(n, str)]
-        targets = [n for n in flat if TARGET.search(n.lower()) and not _MASK.search(n.lower())]
+        targets = [
+            n
+            for n in flat
+            if name_words.TARGET.search(n.lower()) and not name_words.MASK.search(n.lower())
+        ]
         made: list[Any] = []
         for position, name in enumerate(names):
             if isinstance(name, tuple):
                 made.append(self.parts(name))
             elif name.startswith("*"):
                 made.append([self.tensor(name, 1)])
-            elif _SOURCE.search(name.lower()):
+            elif name_words.SOURCE.search(name.lower()):
                 made.append(self.data_.unknown(name))
-            elif name.lower() in _WHOLE:
+            elif name.lower() in name_words.WHOLE:
                 # The other names are those of its samples.
                 made.append(self.use())
             else:
@@ -387,6 +368,11 @@ class Batch(Plain, dict[Any, Any]):
         value = self[key]
         super().pop(key, default)
         return value
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        # An unknown key names no part of it, and only words can be keywords.
+        if isinstance(key, str):
+            super().__setitem__(key, value)
 
     def __delitem__(self, key: Any) -> None:
         # Keys that are not there are ignored.

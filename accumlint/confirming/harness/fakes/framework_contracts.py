@@ -48,7 +48,10 @@ def _in_ddp(module: Any) -> Any:
 
 
 class _Trainer(_Contract):
-    """Divides by the accumulation steps unless the loss receives the number of items, or a subclass overrides that."""
+    """Divides by the accumulation steps unless the loss receives the number of items, or a subclass overrides that.
+
+    Of an older Trainer, the Accelerator divides.
+    """
 
     loss_is_scaled_for_ga: bool | None = None
 
@@ -69,7 +72,7 @@ class _Trainer(_Contract):
         )  # fmt: skip
         self.accelerator = _partly(
             binding, "accelerator", num_processes=1, device=device, autocast=nullcontext,
-            backward=torch.Tensor.backward,
+            backward=self._backward,
         )  # fmt: skip
 
     def __getattr__(self, name: str) -> Any:
@@ -105,10 +108,18 @@ class _Trainer(_Contract):
         scaled = self.loss_is_scaled_for_ga
         if scaled is None:
             scaled = self.model_accepts_loss_kwargs or self.compute_loss_func is not None
-        if not scaled:
+        if not (scaled or self._is_older):
             loss = loss / self.binding_.steps_
         self.accelerator.backward(loss)
         return loss.detach()
+
+    @property
+    def _is_older(self) -> bool:
+        """Whether its training step gets no count, as until transformers 4.45, whose Accelerator divides."""
+        return len(inspect.signature(self.training_step).parameters) == 2
+
+    def _backward(self, loss: Any, **_: Any) -> None:
+        (loss / self.binding_.steps_ if self._is_older else loss).backward()
 
     def train(self, *_: Any, **__: Any) -> None:
         model, binding = self.model, self.binding_
@@ -126,7 +137,7 @@ class _Trainer(_Contract):
             known = [item for batch in window.values() if (item := _labels(batch)) is not None]
             items = sum((item != binding.data.ignored).sum() for item in known)
             extra: tuple[Any, ...] = (items if counts else None,)
-            if len(inspect.signature(self.training_step).parameters) == 2:
+            if self._is_older:
                 extra = ()
             for place, batch in window.items():
                 last = place == max(window)

@@ -18,8 +18,7 @@ class Loader(DataLoader[Any]):
     """A real `DataLoader` over generated micro-batches; used as an iterator, it restarts at its end."""
 
     def __init__(self, data: Data, copies: int) -> None:
-        # The annotation requires a Dataset; DataLoader accepts any sequence.
-        super().__init__(range(data.length * copies), batch_size=1, collate_fn=data.feed)  # pyright: ignore[reportArgumentType]
+        super().__init__(**feeding(data, copies))
         self.data_ = data
         self.endless_: Iterator[Any] | None = None
         # Its length under the name that wrappers of streams use.
@@ -45,6 +44,12 @@ class Loader(DataLoader[Any]):
 
     def __getattr__(self, name: str) -> Any:
         return unknown_attribute(self, name, self.data_.unknown)
+
+
+def feeding(data: Data, copies: int) -> dict[str, Any]:
+    """The arguments of a `DataLoader` over generated micro-batches."""
+    # DataLoader accepts any sequence as a dataset.
+    return {"dataset": range(data.length * copies), "batch_size": 1, "collate_fn": data.feed}
 
 
 def unknown_attribute(owner: object, name: str, unknown: Callable[[str], Any]) -> Any:

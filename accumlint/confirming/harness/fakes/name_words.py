@@ -9,6 +9,33 @@ from collections.abc import Iterable
 DATA = re.compile(
     r"^(?!.*(context|time|meter|izer|processor|norm|metric|stat|log|count|num|size|idx|index|sampler|fn$|func|hook)).*(batch|data$|input|image|sample|target|label|text$|audio|token|mask|img|^[xy]s?(_train|_batch|_tr|_?b)?$|feature|video|^inp|^valid$|^valid_(pixel|position|place|row)s?$)"
 )
+TARGET = re.compile(
+    r"label|target|tgt|transcript|^tags?$|^gts?$|ground|^ys?$|^y_|^yb|_y$|class(es)?$|answer|truth|^next_|^l$|lbl"
+)
+INPUT = re.compile(
+    r"input|image|img|pixel|feature|token|source|src|^xs?$|^x_|^xb|_x$|text|audio|wave|data|ids$|anchor|positive|query"
+)
+MASK = re.compile(r"mask")
+# Noisy or masked copies of the data, and the probability of each replacement.
+NOISY = re.compile(r"^(nois(y|ed)|corrupt(ed)?|perturb(ed)?|masked)(_|$)")
+CHANCE = re.compile(r"^p_mask$|(^|_)(chances?|prob(abilit(y|ies))?s?)$")
+# One number for each target, as in a rollout.
+NUMBERS = re.compile(
+    r"^(old|behaviou?r)(_|$)|log_?p(rob)?s?(_|$)|(^|_)(advantages?|returns?|rewards?)$"
+)
+# Weights of targets in a loss.
+WEIGHTS = re.compile(
+    r"^weights?$|(^|_)(sample|example|instance|row|loss|snr)_?weights?$|(^|_)snrs?$"
+)
+# Masks that select elements.
+PICKING = re.compile(r"^valid($|_(pixel|position|place|row)s?$)")
+WHOLE = {"batch", "batch_data", "data_batch", "minibatch"}
+# The name of a micro-batch's source.
+SOURCE = re.compile(r"^(task|data(set)?|source|domain|lang(uage)?|corpus)_name$|^(name|task|key)$")
+# One item of a pair that a loss compares.
+OPPOSITE = re.compile(r"rejected_?|negative_?|loser_?")
+LENGTHS = re.compile(r"(^|_)(len|length)s?$")
+LENGTH = re.compile(r"len|num_|n_tok|count|ntokens")
 # Functions that build or configure an object are not that object.
 MAKERS = re.compile(
     r"^(get|build|create|make|init|setup|set|load|save|configure|prepare|register"
@@ -72,3 +99,9 @@ SCALED = re.compile(r"fp16|float16|(^|_)half$|(^|_)amp($|_)|mixed_prec|(^|_)(gra
 def evaluates(functions: Iterable[str]) -> bool:
     """Whether one of the active functions evaluates, by its name."""
     return any(map(_EVALUATING.search, functions))
+
+
+def is_auxiliary(name: str) -> bool:
+    """True for names of data derived from a micro-batch: other tokens, probabilities, numbers for each target."""
+    low = name.lower()
+    return any(pattern.search(low) for pattern in (NOISY, CHANCE, NUMBERS))

@@ -13,7 +13,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from accumlint.confirming.harness.fakes.batches import TARGET, Batch, Data
+from accumlint.confirming.harness.fakes.batches import Batch, Data
+from accumlint.confirming.harness.fakes.name_words import TARGET
 from accumlint.confirming.harness.fakes.outputs import Output, tensors
 from accumlint.confirming.harness.fakes.steps_number import passes_steps
 from accumlint.confirming.harness.fakes.stub import UNKNOWN
@@ -101,7 +102,8 @@ class Model(PermissiveModule):
         else:
             hidden = torch.tanh(self.embedding(inputs))
         logits = self.head(hidden)
-        if data.poisoned and data.current == data.poisoned:
+        if data.poisoned and data.current == data.poisoned and torch.is_grad_enabled():
+            data.struck = True
             if data.exhausts:
                 # Only once, so that a retry succeeds.
                 data.poisoned = 0
@@ -115,12 +117,15 @@ class Model(PermissiveModule):
         if data.outputs is not None and logits.requires_grad:
             data.outputs[id(self)] = logits
         has_loss = labels is not None
+        is_given = has_loss and any(value is labels for value in (*args, *kwargs.values()))
         items = kwargs.get("num_items_in_batch")
         targets = data.labels_of(inputs) if labels is None else labels
 
         def loss() -> torch.Tensor:
             if window_aware:
                 data.note_window_aware(self.name_)
+            if not is_given:
+                data.note_own_loss(self.name_)
             return self._loss(logits, targets, items)
 
         output = Output(logits, loss, has_loss)
@@ -323,6 +328,10 @@ class Criterion(PermissiveModule):
         data = self.data_[0]
         if self.window_aware_ or passes_steps((output, target, *others), named):
             data.note_window_aware(self.name_)
+        if output is None:
+            output = next((v for k, v in named.items() if not TARGET.search(k)), None)
+        if target is None:
+            target = next((v for k, v in named.items() if TARGET.search(k)), None)
         logits = output.logits if isinstance(output, Output) else output
         if isinstance(target, Batch):
             target = target.use().labels

@@ -29,6 +29,9 @@ class Losses(dict[str, torch.Tensor], Plain):
     def plain_(self) -> torch.Tensor:
         return next(iter(self.values()))
 
+    def __missing__(self, _: str) -> torch.Tensor:
+        return self.plain_()
+
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_") or not hasattr(torch.Tensor, name):
             raise AttributeError(name)

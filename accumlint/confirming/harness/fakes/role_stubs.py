@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
@@ -28,6 +29,8 @@ from accumlint.reading import frameworks, names
 
 # Larger windows take long, and are replaced by the usual size.
 _MOST_STEPS = 16
+# What has groups of settings, whatever those are called.
+_CONFIGURED = re.compile(r"(cfg|conf).*\.")
 
 
 @dataclass(frozen=True)
@@ -70,6 +73,7 @@ class Fakes(AcceleratorFakes):
         self.source = source
         self.config = config
         data.models = recorder.models
+        data.note_own_loss = recorder.notes.own_losses.append
         data.unknown, data.setting, data.note_window_aware = (
             self.found,
             self.known,
@@ -114,6 +118,8 @@ class Fakes(AcceleratorFakes):
         self.fakes: dict[str, str] = {}
         self.failures = Failures(recorder.settings.file, self.fakes)
         self.turns = 0
+        # Micro-batches and steps at the latest turn.
+        self.done = (0, 0)
         self.rounds: dict[int, int] = {}
         self.pieces: set[tuple[str, int]] = set()
         self.positive = {
@@ -149,7 +155,7 @@ class Fakes(AcceleratorFakes):
             return known
         if (role := self._role(text, last)) and (made := self.fake_for(role, text)) is not UNKNOWN:
             return made
-        return self._setting(last)
+        return self._setting(last, text)
 
     def _role(self, text: str, last: str) -> str:
         """The role of a name: known to the run, or given by its last word; "" for none."""
@@ -166,12 +172,13 @@ class Fakes(AcceleratorFakes):
             return ""
         return "" if role == "optimizer" and self.roles.get(last) == "settings" else role
 
-    def _setting(self, last: str) -> Any:
+    def _setting(self, last: str, text: str) -> Any:
         """The value of a name without a role, `UNKNOWN` where it has no meaning."""
         low = last.lower()
         if found := name_words.WINDOW.search(low):
             return self.steps_ * 2 * (LENGTH if found["tokens"] else 1)
-        if name_words.TRAINED.search(low) and self.models:
+        is_group = _CONFIGURED.search(text.lower())
+        if name_words.TRAINED.search(low) and self.models and not is_group:
             return [q for model in self.models.values() for q in model.parameters()]
         if name_words.VERB.match(low) or low in frameworks.WRAPPING_ITERABLES:
             return UNKNOWN
@@ -226,9 +233,12 @@ class Fakes(AcceleratorFakes):
         last = text.rpartition(" == ")[2].strip("'\"").rpartition(".")[2]
         return self.config.scaled and bool(name_words.SCALED.search(last.lower()))
 
-    def touched(self, text: str) -> None:
-        if text not in self.recorder.notes.touched:
-            self.recorder.notes.touched.append(text)
+    def touched(self, text: str, is_factor: bool = False) -> None:
+        """Records a stub that reached the loss; `is_factor` for a setting that multiplies it."""
+        notes = self.recorder.notes
+        found = notes.factors if is_factor else notes.touched
+        if text not in found:
+            found.append(text)
 
     def note_window_aware(self, text: str) -> None:
         """Records code that computes the loss and receives the accumulation steps, by which it may divide."""

@@ -31,7 +31,7 @@ class Answers:
 
     value: Callable[[str], Any]
     choice: Callable[[str], bool]
-    touched: Callable[[str], None]
+    touched: Callable[[str, bool], None]
     note_fake: Callable[[str, str], None]
     backward: Callable[[str], None]
     trained: Callable[[str], Any]
@@ -315,7 +315,7 @@ class Stub:
         if not stubs:
             return NotImplemented
         if any(t.requires_grad for t in tensors) and not stubs[0]._adds(func.__name__):
-            stubs[0]._answers.touched(stubs[0]._text)
+            stubs[0]._answers.touched(stubs[0]._text, False)
         return tensors[0] if tensors else stubs[0]
 
     def _adds(self, operation: str) -> bool:
@@ -329,7 +329,9 @@ class Stub:
     def _operated(self, other: object, operation: str = "") -> Any:
         if isinstance(other, torch.Tensor):
             if other.requires_grad and not self._adds(operation):
-                self._answers.touched(self._text)
+                multiplies = operation in ("mul", "rmul") and "(" not in self._text
+                is_factor = multiplies and names.is_configuration(self._text)
+                self._answers.touched(self._text, is_factor)
             return other
         if isinstance(other, int | float) and not isinstance(other, bool):
             # A divided loss is a loss, and so is the result of a function that failed.
@@ -354,7 +356,7 @@ for _name in (
     "pow", "rpow", "matmul", "rmatmul", "and", "rand", "or", "ror", "xor", "rxor", "lshift", "rlshift", "rshift",
     "rrshift", "iadd", "isub", "imul", "itruediv", "ilshift",
 ):  # fmt: skip
-    setattr(Stub, f"__{_name}__", lambda self, other: self._operated(other))
+    setattr(Stub, f"__{_name}__", lambda self, other, name=_name: self._operated(other, name))
 for _name in ("neg", "pos", "abs", "invert"):
     setattr(Stub, f"__{_name}__", lambda self: self)
 

@@ -17,8 +17,8 @@ _LOOKED_AT = (
     r"^(?!(.*_)?(eval|val|valid|validation|test|dev|best|history|log|logged|report)(_|\d|$))"
 )
 LOSS_LIKE = re.compile(
-    _LOOKED_AT
-    + r".*(loss(?!_?masks?$)|logit|output(?!_?(dir|path|file|name|mode|format|type|size|dim|key|folder|root))|pred)"
+    _LOOKED_AT + r".*(loss(?!_?masks?$)|logit(?!s?_?scale)|pred"
+    r"|output(?!_?(dir|path|file|name|mode|format|type|size|dim|key|folder|root)))"
 )
 
 _INTERVALS = (

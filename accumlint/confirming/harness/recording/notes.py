@@ -53,6 +53,10 @@ class Notes:
     scales: list[float] = field(default_factory=list[float])
     initial_scale: float = 0.0
     touched: list[str] = field(default_factory=list[str])
+    # Networks that computed a loss without being given labels.
+    own_losses: list[str] = field(default_factory=list[str])
+    # Settings that multiply the loss.
+    factors: list[str] = field(default_factory=list[str])
     # Those of `touched` that received the accumulation steps.
     window_aware: list[str] = field(default_factory=list[str])
     refused: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])

@@ -97,6 +97,9 @@ def _clipping(recorder: Recorder, original: Callable[..., Any]) -> Callable[...,
     norm_clip = _CLIPS["clip_grad_norm_"]
 
     def clip(parameters: Any, limit: Any = 1.0, *args: Any, **kwargs: Any) -> Any:
+        if limit is None:
+            # The run clips where the guard of an unset threshold does not.
+            limit = 1.0
         if math.isinf(float(limit)) and not recorder.settings.as_is:
             # Only the norm is requested.
             return original(parameters, limit, *args, **kwargs)

@@ -66,9 +66,8 @@ def rewritten(text: str, filename: str, guide: Guide) -> ast.Module:
     for call in calls:
         if (place := slicer.place(call)) in guide.clippers:
             clippers.setdefault(place, call)
-    called = {n.func.id for n in calls if isinstance(n.func, ast.Name)}
     size = size_of(tree)
-    tree = _Rewriter(guide, slicer.eventful, set(clippers.values()), called, tree.body).visit(tree)
+    tree = _Rewriter(guide, slicer.eventful, set(clippers.values()), calls, tree.body).visit(tree)
     if size:
         tree = Sized(size).visit(tree)
     future = ast.ImportFrom("__future__", [ast.alias("annotations")], 0)
@@ -85,12 +84,20 @@ class _Rewriter(Expressions):
         guide: Guide,
         eventful: set[ast.stmt],
         clippers: set[ast.Call],
-        called: set[str],
+        calls: list[ast.Call],
         body: list[ast.stmt],
     ) -> None:
         super().__init__(guide, clippers)
         self.classes = {s.name for s in body if isinstance(s, ast.ClassDef)}
-        self.called = called
+        self.called = {n.func.id for n in calls if isinstance(n.func, ast.Name)}
+        # Functions that are given the settings of a file, and nothing else.
+        self.configured = {
+            n.func.id
+            for n in calls
+            if isinstance(n.func, ast.Name)
+            and not n.args
+            and any(k.arg is None for k in n.keywords)
+        }
         self.eventful = eventful
         self.temporary = 0
         self.loose = shapes.loose(body, ())
@@ -105,7 +112,8 @@ class _Rewriter(Expressions):
     # Statements
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> list[ast.stmt]:
-        if any(_INJECTING.search(shapes.decorator(d)) for d in node.decorator_list):
+        injected = any(_INJECTING.search(shapes.decorator(d)) for d in node.decorator_list)
+        if injected or node.name in self.configured:
             shapes.fill_defaults(node)
         node.decorator_list = [
             d for d in node.decorator_list if shapes.decorator(d) in _DECORATORS or shapes.sets(d)
@@ -153,7 +161,7 @@ class _Rewriter(Expressions):
 
     def visit_Delete(self, node: ast.Delete) -> ast.AST:
         node.targets = [t for t in node.targets if ast.unparse(t) not in self.guide.provided]
-        return node if node.targets else placed(ast.Pass(), node)
+        return self.careful(node, ()) if node.targets else placed(ast.Pass(), node)
 
     def visit_ClassDef(self, node: ast.ClassDef) -> ast.AST:
         node.decorator_list = [d for d in node.decorator_list if shapes.decorator(d) in _DECORATORS]
@@ -197,7 +205,19 @@ class _Rewriter(Expressions):
 
     def visit_AugAssign(self, node: ast.AugAssign) -> ast.AST:
         self.generic_visit(node)
-        return self.careful(node, ())
+        done = self.careful(node, ())
+        if not isinstance(node.target, ast.Subscript) or not isinstance(node.op, ast.Add):
+            return done
+        # A total in a table may begin in a statement that is not run.
+        begins: list[ast.stmt] = [
+            ast.Expr(runtime("unbegun", failed())),
+            ast.Assign([node.target], node.value),
+        ]
+        begun = placed(tried([node], begins), node)
+        if isinstance(done, ast.Try):
+            done.body = [begun]
+            return done
+        return begun
 
     def visit_Expr(self, node: ast.Expr) -> ast.AST | list[ast.stmt]:
         self.generic_visit(node)

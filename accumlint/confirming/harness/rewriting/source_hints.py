@@ -16,16 +16,17 @@ _DRIVES = re.compile(r"accelerator\.(backward|accumulate)\(")
 class Source:
     """How a source uses its names.
 
-    `called` and `read` are attribute names; a called one is not a setting. `keyed` are the keys by which a mapping
-    under a name is indexed. `prepares`: the source calls Accelerate's `prepare`; `accelerated`: another file does, and
-    passes the Accelerator; `mentions_steps`: the source mentions accumulation steps. `from_one` are names from which
-    one is subtracted, such as an epoch that counts from one. `windows` are names of lists of the micro-batches of one
-    update.
+    `called` and `read` are attribute names; a called one is not a setting. `subscripted` are names that are indexed by
+    words, and `keyed` the words of those that are iterated over. `prepares`: the source calls Accelerate's `prepare`;
+    `accelerated`: another file does, and passes the Accelerator; `mentions_steps`: the source mentions accumulation
+    steps. `from_one` are names from which one is subtracted, such as an epoch that counts from one. `windows` are names
+    of lists of the micro-batches of one update.
     """
 
     called: frozenset[str]
     read: frozenset[str]
     keyed: dict[str, tuple[str, ...]]
+    subscripted: frozenset[str]
     prepares: bool
     accelerated: bool
     mentions_steps: bool
@@ -42,10 +43,12 @@ def look(text: str) -> Source:
     nodes = list(ast.walk(ast.parse(text)))
     called = (n.func for n in nodes if isinstance(n, ast.Call))
     prepares = ".prepare(" in text
+    keys = _keys(nodes)
     return Source(
         called=frozenset(f.attr for f in called if isinstance(f, ast.Attribute)),
         read=frozenset(n.attr for n in nodes if isinstance(n, ast.Attribute)),
-        keyed=_keyed(nodes),
+        keyed={name: keys[name] for name in _iterated(nodes) & keys.keys()},
+        subscripted=frozenset(keys),
         prepares=prepares,
         accelerated=not prepares and bool(_DRIVES.search(text)),
         mentions_steps=bool(_STEPS.search(text)),
@@ -86,16 +89,20 @@ def _reduced(node: ast.AST) -> str:
             return ""
 
 
-def _keyed(nodes: Iterable[ast.AST]) -> dict[str, tuple[str, ...]]:
-    """The keys of mappings under a name that the source also iterates over."""
-    keys: dict[str, list[str]] = {}
-    iterated: set[str] = set()
+def _keys(nodes: Iterable[ast.AST]) -> dict[str, tuple[str, ...]]:
+    """The words by which mappings under a name are indexed."""
+    keys: dict[str, dict[str, None]] = {}
     for node in nodes:
         match node:
             case ast.Subscript(value=ast.Name(name), slice=ast.Constant(str(key))):
-                keys.setdefault(name, []).append(key)
-            case ast.Call(func=ast.Attribute(ast.Name(name), "items"), args=[]):
-                iterated.add(name)
+                keys.setdefault(name, {})[key] = None
             case _:
                 pass
-    return {name: tuple(dict.fromkeys(keys[name])) for name in iterated & keys.keys()}
+    return {name: tuple(found) for name, found in keys.items()}
+
+
+def _iterated(nodes: Iterable[ast.AST]) -> set[str]:
+    """The names of mappings whose items are read."""
+    calls = (node.func for node in nodes if isinstance(node, ast.Call) and not node.args)
+    methods = (f for f in calls if isinstance(f, ast.Attribute) and f.attr == "items")
+    return {f.value.id for f in methods if isinstance(f.value, ast.Name)}
