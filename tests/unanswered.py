@@ -18,6 +18,8 @@ EXCEPTIONS = {
     "acc408/good_training_step_out_of_memory": SHORT,
     "acc101/bad_sequence_to_sequence_trainer": "there is no loop to run but the Trainer's",
     "acc101/good_sequence_to_sequence_trainer": "there is no loop to run but the Trainer's",
+    "acc508/good_averager_of_statistics": "it keeps no average of weights, so that there is none to watch",
+    "acc505/good_step_by_another_name": "the class that steps is not there",
     "acc302/good_window_ends_with_its_list": "no stub of a loader gives lists of batches",
     "acc103/good_accelerator_told_one": "the fake of its accelerator is told the size of the window",
     "acc103/bad_deepspeed_settings_in_the_file": "what divides twice may be a weight of its loss",
