@@ -175,12 +175,12 @@ def measured(hundreds: str, every: int = 1) -> list[Case]:
 
 
 # Two tests of about the same length, so that both cores have something to do; each starts torchrun once for one rank
-# and once for two. Each rule is asked about every eighth of its fixtures of each kind, and so about one bad, one fixed
-# and one good one at least; about all where CI asks for it.
+# and once for two. Each rule is asked about every sixteenth of its fixtures of each kind, and so about one bad, one
+# fixed and one good one at least; about all where CI asks for it.
 @pytest.mark.long
 @pytest.mark.parametrize("hundreds", ["124", "3567"])
 @pytest.mark.parametrize(
-    "every", [8, pytest.param(1, marks=pytest.mark.whole)], ids=["every eighth", "all"]
+    "every", [16, pytest.param(1, marks=pytest.mark.whole)], ids=["every sixteenth", "all"]
 )
 def test_fixtures_get_the_verdict_that_their_names_promise(hundreds: str, every: int) -> None:
     asked = [case for case in measured(hundreds, every) if case.name not in EXCEPTIONS]
