@@ -98,10 +98,10 @@ class MeanLossNotNormalisedByTokens(Rule):
     `num_items_in_batch` and ignores it is ACC601. A Trainer of transformers, or an `SFTTrainer`, that takes the loss
     from the model is reported at the call that makes it where it divides that mean. Since 4.46 it counts the window's
     tokens for models whose `forward` takes `**kwargs`: not for a model of the project that takes none, for GPT-2 and
-    its like before 4.49, for masked, encoder-decoder, CTC and token classification models before 5.0. Which releases a
-    project can use is read from what it pins (in its requirements, README, scripts or images) and from arguments that
-    later ones refuse: `evaluation_strategy=` (up to 4.50) and the Trainer's `tokenizer=` (up to 4.57). `train_batch` of
-    a DeepSpeed pipeline is reported as well, since its engine averages the means of the micro-batches.
+    its like before 4.49, for masked, encoder-decoder and CTC models, and encoders that classify tokens, before 5.0.
+    Which releases a project can use is read from what it pins (in its requirements, README, scripts or images) and from
+    arguments that later ones refuse: `evaluation_strategy=` (up to 4.50) and the Trainer's `tokenizer=` (up to 4.57).
+    `train_batch` of a DeepSpeed pipeline is reported as well, since its engine averages the means of the micro-batches.
 
     Whether the counts differ is weighed from evidence in the file, in what it imports from its project and in the
     files that import it: labels that are set to the ignored value, collators and padding, masks, instruction data

@@ -57,8 +57,9 @@ class OptimizerStepMissing(Rule):
 
     When it stays silent: when the guard could not be worked out, when a call that could not be followed received the
     optimizer or the model, when the step may be elsewhere (the file does not build the optimizer, unless every window
-    of the accumulation steps ends by clearing it; something but a schedule in it is called `step`; gradients are read
-    from `.grad`; a hook steps), and when the steps are a number so large that no window was completed.
+    of the accumulation steps ends by clearing it; something but a schedule in it is called `step`; a method of the
+    optimizer has it in its name; gradients are read from `.grad`; a hook steps), and when the steps are a number so
+    large that no window was completed.
 
     When the fix is not offered: always; the line that is missing or inverted is for its author.
 

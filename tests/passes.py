@@ -94,4 +94,5 @@ def finding(code: str, name: str, line: int, reason: str, **changes: object) -> 
         fakes=FAKES,
         also=(),
     )
+    # The tests that call it name fields and give their values.
     return replace(one, **changes)  # pyright: ignore[reportArgumentType]

@@ -138,6 +138,13 @@ SILENT: dict[str, tuple[str, Beside]] = {
         script(made=MADE.replace("args=args", "args=args, tokenizer=tokenizer")),
         {},
     ),
+    "token classification by a decoder, which takes them in 4.57": (
+        script(
+            model=MODEL.replace("AutoModelForCausalLM", "LlamaForTokenClassification"),
+            made=MADE.replace("args=args", "args=args, tokenizer=tokenizer"),
+        ),
+        {},
+    ),
     "an argument of the subclass": (
         script(
             "Own",

@@ -29,8 +29,12 @@ _COUNTING_SINCE = (4, 46)
 # 4.46 to 5.0). Most classes of a kind stand for those that `AutoModelFor…` gives.
 _TAKING_SINCE = {
     re.compile(
-        r"^(?!Esm|ModernBert|Tapas|XLNet|Mpt|Bloom|Lxmert|RoCBert|ViTMAE|VideoMAE|Parakeet)\w*"
-        r"For(MaskedLM|Seq2SeqLM|SpeechSeq2Seq|PreTraining|TokenClassification|CTC)$"
+        r"^(?!Esm|ModernBert|Tapas|Lxmert|RoCBert|ViTMAE|VideoMAE|Parakeet)\w*"
+        r"For(MaskedLM|Seq2SeqLM|SpeechSeq2Seq|PreTraining|CTC)$"
+    ): (5, 0),
+    re.compile(
+        r"^(AutoModel|Bert|\w*Roberta|DistilBert|Albert|Electra|Deberta(V2)?|Camembert|BigBird|Longformer|LayoutLM(v[23])?"
+        r"|MPNet|MobileBert)ForTokenClassification$"
     ): (5, 0),
     re.compile(
         r"^(U?M?T5|LongT5|SwitchTransformers|M?Bart|Pegasus\w*|BigBirdPegasus|LED|Marian|M2M100|Blenderbot\w*|Whisper"
