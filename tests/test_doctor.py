@@ -70,6 +70,7 @@ def test_the_sandbox_says_what_it_leaves_open(run: Run, monkeypatch: pytest.Monk
     assert any(line.startswith("not protected: reads: ") for line in lines)
 
 
+@pytest.mark.torch
 def test_files_are_read_and_their_missing_packages_named(run: Run, tmp_path: Path) -> None:
     head = (
         "import os, torch\nimport not_to_be_had.train\nfrom beside import f\nfrom . import near\n"

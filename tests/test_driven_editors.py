@@ -161,6 +161,8 @@ def test_vscode(page: Page, address: str, train: Path, tmp_path: Path) -> None:
     flagged.hover()
     hover = page.locator(".monaco-hover:has-text('ACC102')")
     hover.locator("text=step applies g1 + g2 + g3 + g4").wait_for()
+    # It fades in.
+    page.wait_for_timeout(500)
     shot("hover")
 
     hover.locator("a:text-is('Show this window')").click()

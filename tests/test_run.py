@@ -224,8 +224,14 @@ def test_a_number_is_a_fraction_where_people_write_one() -> None:
         (["--", "absent.py"], "absent.py: there is no such file"),
         (["--", "no-such-command", "x"], "neither a Python script nor a command"),
         ([], "run wants a script"),
-        (["--", "fails.py"], "failed with exit code 3 before torch went backward"),
-        (["--", "idle.py"], "ended before torch went backward"),
+        pytest.param(
+            ["--", "fails.py"],
+            "failed with exit code 3 before torch went backward",
+            marks=pytest.mark.torch,
+        ),
+        pytest.param(
+            ["--", "idle.py"], "ended before torch went backward", marks=pytest.mark.torch
+        ),
     ],
 )
 def test_what_cannot_be_watched_is_told_in_one_line(

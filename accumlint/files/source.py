@@ -60,12 +60,13 @@ def decode(data: bytes) -> str:
         raise UndecodableSource(
             "holds NUL bytes; this is not Python source", _line(data, data.index(b"\0"))
         )
+    # Asked first: from 3.14 on, `detect_encoding` decodes the line, and fails on what is no encoding of text.
+    if is_opaque(data):
+        raise UndecodableSource(f"is written in {_cookie(data)}; save it as UTF-8")
     try:
         encoding, _ = tokenize.detect_encoding(io.BytesIO(data).readline)
     except SyntaxError as problem:
         raise UndecodableSource(f"cannot be decoded: {problem.msg}") from None
-    if not _shows_ascii(encoding):
-        raise UndecodableSource(f"is written in {encoding}; save it as UTF-8")
     try:
         return data.decode(encoding)
     except UnicodeDecodeError as problem:
@@ -82,8 +83,13 @@ def is_opaque(data: bytes) -> bool:
     """True for text whose bytes do not show its words; `decode` refuses it."""
     if data.startswith(_WIDE):
         return True
-    cookie = _COOKIE.match(data)
-    return cookie is not None and not _shows_ascii(cookie[1].decode())
+    return not _shows_ascii(_cookie(data) or "utf-8")
+
+
+def _cookie(data: bytes) -> str | None:
+    """The encoding that a text names in its first two lines."""
+    found = _COOKIE.match(data)
+    return found[1].decode() if found else None
 
 
 @cache

@@ -173,6 +173,7 @@ function count() {
     numbers.push(one, "\n");
   }
   gutter.replaceChildren(...numbers);
+  gutter.parentElement.style.setProperty("--rows", rows);
   scrolled();
 }
 
