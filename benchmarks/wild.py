@@ -33,12 +33,13 @@ OPTIONS = ("--isolated", "--output-format", "json")
 
 @dataclass(frozen=True)
 class Defect:
-    """A defect, the line that it is reported on, and what a run of the loop showed."""
+    """A defect, the line that it is reported on, what a run of the loop showed, and whether it is fixed."""
 
     source: Source
     line: int
     code: str
     measured: str
+    state: str
 
 
 class Arguments(argparse.Namespace):
@@ -53,21 +54,21 @@ class Arguments(argparse.Namespace):
 def defects(file: Path = DATA) -> list[Defect]:
     """The defects of the page, in its order."""
     return [
-        Defect(source(each), each["line"], each["code"], each["measured"])
+        Defect(source(each), each["line"], each["code"], each["measured"], each["state"])
         for each in toml(file)["defect"]
     ]
 
 
 def rows(found: Iterable[Defect]) -> Iterator[str]:
     """The defects as a table in Markdown."""
-    yield "| repository | place | rule | what a run shows |"
-    yield "| --- | --- | --- | --- |"
+    yield "| repository | place | rule | state | what a run shows |"
+    yield "| --- | --- | --- | --- | --- |"
     for each in found:
         file = each.source
         at = f"{HOST}/{file.repository}/blob/{file.commit}/{file.path}#L{each.line}"
         place = f"[`{file.path.rpartition('/')[2]}:{each.line}`]({at})"
         rule = f"[{each.code}](rules/{each.code.lower()}.md)"
-        yield f"| {file.repository} | {place} | {rule} | {each.measured} |"
+        yield f"| {file.repository} | {place} | {rule} | {each.state} | {each.measured} |"
 
 
 def confirmed(file: Path, project: Path) -> list[dict[str, Any]]:

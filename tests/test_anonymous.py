@@ -80,8 +80,8 @@ SECRET = unmarked(LOOP).replace("def train", "def train_zorblax").replace("image
 def test_a_report_has_the_findings_the_text_and_the_loop(run: Run) -> None:
     ran = run("trace", "-", "--report", "--stdin-filename", "zorblax.py", stdin=SECRET.encode())
     assert (ran.code, ran.err) == (0, "")
-    assert "- in the file, in its project: ACC102\n" in ran.out
-    assert re.search(r"- in the text below: ACC102 at line \d+\n", ran.out)
+    assert "- found in the file, with its project around it: ACC102\n" in ran.out
+    assert re.search(r"- found in the text below, alone: ACC102 at line \d+\n", ran.out)
     assert "```python\nimport torch.nn.functional as F\n" in ran.out
     assert "def train_word" in ran.out
     assert "step applies" in ran.out

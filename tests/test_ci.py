@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,6 +13,11 @@ from typing import cast
 import pytest
 from helpers import LOOP, ROOT
 from readers import complaints, sarif_run, yaml
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
 
 CI = ROOT / "docs" / "ci"
 # What check-jsonschema's own hooks ask for.
@@ -106,6 +112,15 @@ def test_the_action_checks(tmp_path: Path, inputs: dict[str, str], code: int) ->
         return
     log = sarif_run((tmp_path / "a log.sarif").read_text())
     assert bool(log["results"]) == ("::" in ran.stdout.decode())
+
+
+def test_the_action_pins_what_it_installs() -> None:
+    text = (ROOT / ".github" / "action-requirements.txt").read_text(encoding="utf-8")
+    pinned = re.findall(r"^([\w-]+)==[\w.]+(?: ;.*)? \\\n    --hash=sha256:", text, re.MULTILINE)
+    assert len(pinned) == len(re.findall("^[^ #]", text, re.MULTILINE))
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    needs = [*project["project"]["dependencies"], *project["build-system"]["requires"]]
+    assert {re.split(r"[>=;]", need)[0] for need in needs} <= set(pinned)
 
 
 def test_no_script_has_a_value_of_the_workflow_put_into_it() -> None:

@@ -49,8 +49,8 @@ def report(data: bytes, target: Target, line: int) -> Iterator[str]:
 
     yield f"accumlint {__version__}, rules {packs.version()}, Python {platform.python_version()}"
     yield ""
-    yield f"- in the file, in its project: {_codes(there)}"
-    yield f"- in the text below: {_codes(here, lines=True)}"
+    yield f"- found in the file, with its project around it: {_codes(there)}"
+    yield f"- found in the text below, alone: {_codes(here, lines=True)}"
     yield ""
     yield from _fenced("python", text.splitlines())
     yield ""
