@@ -32,7 +32,7 @@ from accumlint.tracing.trace import MARKED, OF_A_MODEL, PICKED, Contribution, Tr
 from ._token_sums import token_sums
 
 # Evidence that labels are those of positions.
-_OF_LABELS = ("left out", "padded labels", "random mask", "tuning data")
+_OF_LABELS = ("left out", "loss mask", "padded labels", "random mask", "tuning data")
 
 
 class MeanLossNotNormalisedByTokens(Rule):
@@ -99,8 +99,10 @@ class MeanLossNotNormalisedByTokens(Rule):
     from the model is reported at the call that makes it where it divides that mean. Since 4.46 it counts the window's
     tokens for models whose `forward` takes `**kwargs`: not for a model of the project that takes none, for GPT-2 and
     its like before 4.49, for masked, encoder-decoder and CTC models, and encoders that classify tokens, before 5.0.
-    Which releases a project can use is read from what it pins (in its requirements, README, scripts or images) and from
-    arguments that later ones refuse: `evaluation_strategy=` (up to 4.50) and the Trainer's `tokenizer=` (up to 4.57).
+    Which releases a project can use is read from what it pins (in its requirements, README, scripts or images), also of
+    `tokenizers` (below 0.20: up to 4.44) and `accelerate` (below 0.26: up to 4.44), and from what later releases refuse:
+    `evaluation_strategy=` (up to 4.50), the Trainer's `tokenizer=` (up to 4.57), lists as
+    `GPT2_PRETRAINED_MODEL_ARCHIVE_LIST` (up to 4.40) and peft's `prepare_model_for_int8_training` (up to 4.38).
     `train_batch` of a DeepSpeed pipeline is reported as well, since its engine averages the means of the micro-batches.
 
     Whether the counts differ is weighed from evidence in the file, in what it imports from its project and in the

@@ -56,6 +56,7 @@ TABLE = {
     "selected": Row(Kind.VARIES, 3, "a loss is given what `masked_select` leaves"),
     "masked mean": Row(Kind.VARIES, 2, "a loss is divided by the number that a mask keeps"),
     "random mask": Row(Kind.VARIES, 3, "the labels are those of a random mask"),
+    "loss mask": Row(Kind.VARIES, 3, "a mask says which positions the loss counts"),
     "tuning data": Row(Kind.VARIES, 3, "the rows are instructions or conversations"),
     "collator": Row(Kind.VARIES, 2, "the collator pads labels where rows differ in length"),
     "truncated": Row(Kind.VARIES, 1, "rows are truncated one by one"),
@@ -164,7 +165,7 @@ def _ignored_by(node: ast.AST) -> Iterator[str]:
     match node:
         case ast.keyword(arg="ignore_index", value=value):
             yield _text(value)
-        case ast.Assign(targets=[ast.Name(id=name)], value=value):
+        case ast.Assign(targets=[ast.Name(id=name) | ast.Attribute(attr=name)], value=value):
             # `pad_label = CrossEntropyLoss().ignore_index`
             if _text(value) in ("-100", "ignore_index"):
                 yield name
@@ -188,6 +189,7 @@ _NAMES = {
         r"|^(train_on_responses_only|SFTTrainer)$"
     ),
     "blocks": re.compile(r"^group_texts$|ConstantLength|Packed\w*Dataset|TokenBlockDataset"),
+    "random mask": re.compile(r"masked_lm|lm_label_ids|(^|_)mlm(_(?!ln)|$)|^M(lm|LM)[A-Z]"),
     "pairs": re.compile(r"^(\w+_)?rejected(_\w+)?$"),
     "ratio": re.compile(r"^mask(ing)?_ratio$", re.IGNORECASE),
 }
@@ -295,6 +297,8 @@ def _of_call(
     elif _fills(last, values) or (last == "tensor" and "ignore_index" in map(_text, args[:1])):
         # `torch.tensor(criterion.ignore_index)` stands where a label shall be left out.
         yield "left out"
+    if any(map(_LOSS_MASKS.search, given)):
+        yield "loss mask"
     if given.keys() & {"labels", "targets"}:
         if {_text(args[0]) if args else "", *given} & {"input_ids", "input_tokens", "tokens"}:
             yield "given"
@@ -310,6 +314,7 @@ def _of_call(
         yield "drawn"
 
 
+_LOSS_MASKS = re.compile(r"^(loss|labels?|targets?)_masks?$")
 _MASK = re.compile(r"mask|valid|active|non_?pad|!=|\.ne\(|not_equal")
 _LOSS = re.compile(r"loss|entropy|criterion|nll|(^|_)(ce|kl|bce)(_|$)", re.IGNORECASE)
 
