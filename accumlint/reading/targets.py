@@ -58,6 +58,9 @@ TABLE = {
     "random mask": Row(Kind.VARIES, 3, "the labels are those of a random mask"),
     "loss mask": Row(Kind.VARIES, 3, "a mask says which positions the loss counts"),
     "tuning data": Row(Kind.VARIES, 3, "the rows are instructions or conversations"),
+    "text": Row(
+        Kind.VARIES, 3, "the model is one of text, and neither its code nor its data's is here"
+    ),
     "collator": Row(Kind.VARIES, 2, "the collator pads labels where rows differ in length"),
     "truncated": Row(Kind.VARIES, 1, "rows are truncated one by one"),
     "chat": Row(Kind.VARIES, 1, "the rows are written by a chat template"),
@@ -72,6 +75,8 @@ TABLE = {
 }
 # Evidence of a loss with a target for every position, beside that of its kind, which some loss of a project has.
 _OF_POSITIONS = {"picked", "masked mean"}
+# Libraries of models whose rows are texts.
+_OF_TEXT = frozenset({"transformers", "pytorch_transformers", "pytorch_pretrained_bert"})
 # The least sum of weights at which counts likely vary.
 STRONG = 3
 
@@ -121,7 +126,7 @@ def has_positions(evidence: Iterable[Evidence]) -> bool:
 
 def leaves_labels_out(evidence: Iterable[Evidence]) -> bool:
     """True where something other than a name shows by itself that a loss leaves labels out."""
-    return any(e.row.weight >= STRONG and e.key != "tuning data" for e in evidence)
+    return any(e.row.weight >= STRONG and e.key not in ("tuning data", "text") for e in evidence)
 
 
 def gathered(trees: Iterable[tuple[Source, ast.AST]]) -> tuple[Evidence, ...]:
@@ -150,6 +155,23 @@ def joined(own: Iterable[Evidence], *further: Iterable[Evidence]) -> tuple[Evide
     for e in chain.from_iterable(further):
         first.setdefault(e.key, replace(e, is_local=False))
     return tuple(first.values())
+
+
+def of_text(source: Source, found: Iterable[Evidence]) -> Iterator[Evidence]:
+    """What a file that stands alone tells by the libraries that it imports, where nothing in it tells otherwise."""
+    if any(e.row.kind is Kind.EQUAL for e in found):
+        return
+    for node in nodes(source.tree):
+        match node:
+            case (
+                ast.ImportFrom(module=str(name), level=0)
+                | ast.Import(names=[ast.alias(name=name), *_])
+            ):
+                if name.partition(".")[0] in _OF_TEXT:
+                    yield Evidence("text", node, source, is_local=True)
+                    return
+            case _:
+                pass
 
 
 def _defined(found: Iterable[ast.AST]) -> set[str]:
