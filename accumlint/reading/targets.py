@@ -77,6 +77,8 @@ TABLE = {
 _OF_POSITIONS = {"picked", "masked mean"}
 # Libraries of models whose rows are texts.
 _OF_TEXT = frozenset({"transformers", "pytorch_transformers", "pytorch_pretrained_bert"})
+# Evidence that the code of the data is here.
+_OF_DATA = {"padded labels", "collator", "truncated", "chat", "padded"}
 # The least sum of weights at which counts likely vary.
 STRONG = 3
 
@@ -159,7 +161,7 @@ def joined(own: Iterable[Evidence], *further: Iterable[Evidence]) -> tuple[Evide
 
 def of_text(source: Source, found: Iterable[Evidence]) -> Iterator[Evidence]:
     """What a file that stands alone tells by the libraries that it imports, where nothing in it tells otherwise."""
-    if any(e.row.kind is Kind.EQUAL for e in found):
+    if any(e.row.kind is Kind.EQUAL or e.key in _OF_DATA for e in found):
         return
     for node in nodes(source.tree):
         match node:
