@@ -51,7 +51,6 @@ SEEN = [
     ("decay = ['bias', 'mlm_ln.weight']\nx = mlm_ln(x)", set[str]()),
     ("loss = model(tokens, y, loss_mask=mask)", {"loss mask"}),
     ("loss = model(tokens, y, attn_mask=mask)", set[str]()),
-    ("self.ignored = CrossEntropyLoss().ignore_index\nlabels[0] = self.ignored", {"left out"}),
     ("count = (labels != -100).sum()", {"counted"}),
     ("main = rank != -1", set[str]()),
     ("data = SFTDataset(path)", {"tuning data"}),

@@ -189,7 +189,7 @@ def _ignored_by(node: ast.AST) -> Iterator[str]:
     match node:
         case ast.keyword(arg="ignore_index", value=value):
             yield _text(value)
-        case ast.Assign(targets=[ast.Name(id=name) | ast.Attribute(attr=name)], value=value):
+        case ast.Assign(targets=[ast.Name(id=name)], value=value):
             # `pad_label = CrossEntropyLoss().ignore_index`
             if _text(value) in ("-100", "ignore_index"):
                 yield name
