@@ -32,7 +32,7 @@ from accumlint.tracing.trace import MARKED, OF_A_MODEL, PICKED, Contribution, Tr
 from ._token_sums import token_sums
 
 # Evidence that labels are those of positions.
-_OF_LABELS = ("left out", "padded labels", "random mask", "tuning data")
+_OF_LABELS = ("left out", "loss mask", "padded labels", "random mask", "text", "tuning data")
 
 
 class MeanLossNotNormalisedByTokens(Rule):
@@ -99,8 +99,10 @@ class MeanLossNotNormalisedByTokens(Rule):
     from the model is reported at the call that makes it where it divides that mean. Since 4.46 it counts the window's
     tokens for models whose `forward` takes `**kwargs`: not for a model of the project that takes none, for GPT-2 and
     its like before 4.49, for masked, encoder-decoder and CTC models, and encoders that classify tokens, before 5.0.
-    Which releases a project can use is read from what it pins (in its requirements, README, scripts or images) and from
-    arguments that later ones refuse: `evaluation_strategy=` (up to 4.50) and the Trainer's `tokenizer=` (up to 4.57).
+    Which releases a project can use is read from what it pins (in its requirements, README, scripts or images), also of
+    `tokenizers` (below 0.20: up to 4.44) and `accelerate` (below 0.26: up to 4.44), and from what later releases lack:
+    `evaluation_strategy=` (up to 4.50), the Trainer's `tokenizer=` (up to 4.57), lists like
+    `GPT2_PRETRAINED_MODEL_ARCHIVE_LIST` (up to 4.40) and peft's `prepare_model_for_int8_training` (up to 4.38).
     `train_batch` of a DeepSpeed pipeline is reported as well, since its engine averages the means of the micro-batches.
 
     Whether the counts differ is weighed from evidence in the file, in what it imports from its project and in the
@@ -109,9 +111,10 @@ class MeanLossNotNormalisedByTokens(Rule):
     is listed with its place. The finding is `certain` when the mean itself is seen and the evidence is strong,
     `likely` when the loss comes out of the model and has a target for every position, for a mean over what a mask
     picks or an `ignore_index` other than the default leaves, and for a sum that is divided by another one over the
-    micro-batch's own data. It is `possible` when a loss per position is all that is known:
-    `accumlint confirm --run` then measures how much the counts differ on the real data. Class weights make the count
-    differ by a little, and the finding a warning.
+    micro-batch's own data. A file that stands alone, without the files that it imports, is `likely` as well where it
+    imports transformers, takes the loss from the model, and shows nothing that speaks against it. It is `possible` when
+    a loss per position is all that is known: `accumlint confirm --run` then measures how much the counts differ on the
+    real data. Class weights make the count differ by a little, and the finding a warning.
 
     When the fix is not offered: unless one function holds all of a window whose only loss is `F.cross_entropy` with a
     plain backward (none through a GradScaler, Accelerate or Fabric), without class weights, and no name is `tokens`
@@ -159,6 +162,8 @@ class MeanLossNotNormalisedByTokens(Rule):
             evidence = trace.program.evidence
             if trace.entry.driven is not None:
                 evidence = evidence_from_trainers(evidence)
+            if not any(map(is_of_the_model, (*uneven, *unseen))):
+                evidence = tuple(e for e in evidence if e.key != "text")
             told = about_losses(evidence, of_model=any(map(is_of_the_model, unseen)))
             sure = confidence_of_means(uneven, evidence) if uneven else confidence_of(told)
             if sure is None:
@@ -199,7 +204,7 @@ def weighted_the_same(trace: Trace) -> Iterator[Window]:
 def confidence_of_means(uneven: list[Contribution], evidence: tuple[Evidence, ...]) -> Confidence:
     """How sure it is that counts differ where a mean was seen that leaves some labels out."""
     varies = uneven[0].varies
-    told = weight(evidence)
+    told = weight(e for e in evidence if e.key != "text")
     if "weight" in varies or varies == MARKED or "ignore_index=-1`" in varies:
         # Whoever ignores -1 is heard only where labels are set to it.
         return Confidence.LIKELY if varies == MARKED else Confidence.CERTAIN

@@ -115,6 +115,21 @@ SPOKEN: dict[str, tuple[str, Beside, str]] = {
         {},
         "`evaluation_strategy=` needs transformers 4.50 or older, where `BertForTokenClassification` takes no",
     ),
+    "a name that later releases lack": (
+        script(between="names = transformers.GPT2_PRETRAINED_MODEL_ARCHIVE_LIST\n"),
+        {},
+        "`GPT2_PRETRAINED_MODEL_ARCHIVE_LIST` needs transformers 4.40 or older",
+    ),
+    "a name that later releases of another library lack": (
+        "from peft import prepare_model_for_int8_training\n" + script(),
+        {},
+        "`prepare_model_for_int8_training` needs peft 0.9 or older",
+    ),
+    "a library that later releases do not run beside": (
+        script(),
+        {"requirements.txt": "torch\ntransformers\ntokenizers==0.13.3\n"},
+        "tokenizers 0.13, which the project pins, needs transformers 4.44 or older",
+    ),
     "DeepSpeed's pipeline": (
         PIPELINE.format(made="deepspeed.initialize"),
         {},
@@ -124,6 +139,14 @@ SPOKEN: dict[str, tuple[str, Beside, str]] = {
 SILENT: dict[str, tuple[str, Beside]] = {
     "a new release": (script(), NEW),
     "no release is pinned": (script(), {}),
+    "a library that they run beside": (
+        script(),
+        {"requirements.txt": "transformers\ntokenizers==0.20.3\naccelerate==0.34.2\n"},
+    ),
+    "a function of the file that is called like what is gone": (
+        script(between="def prepare_model_for_int8_training(model): return model\n"),
+        {},
+    ),
     "the model takes `**kwargs`": (
         script(model=OF_MODEL.format(base="PreTrainedModel", more=", **kwargs")),
         NEW,

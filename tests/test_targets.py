@@ -45,6 +45,12 @@ SEEN = [
     ("collate = DataCollatorForLanguageModeling(tokenizer, mlm=False)", {"collator"}),
     ("collate = DataCollatorForLanguageModeling(tokenizer, mlm_probability=0.15)", {"random mask"}),
     ("text = tokenizer.apply_chat_template(rows)", {"chat"}),
+    ("loss = mlm_loss + pair_loss", {"random mask"}),
+    ("from data import MlmDataset", {"random mask"}),
+    ("loss, labels = model(masked_lm_labels=y)[0], args.mlm_probability", {"random mask"}),
+    ("decay = ['bias', 'mlm_ln.weight']\nx = mlm_ln(x)", set[str]()),
+    ("loss = model(tokens, y, loss_mask=mask)", {"loss mask"}),
+    ("loss = model(tokens, y, attn_mask=mask)", set[str]()),
     ("count = (labels != -100).sum()", {"counted"}),
     ("main = rank != -1", set[str]()),
     ("data = SFTDataset(path)", {"tuning data"}),
@@ -75,7 +81,7 @@ def test_each_kind_of_evidence_is_seen(code: str, keys: set[str]) -> None:
 
 
 def test_every_row_of_the_table_has_an_example() -> None:
-    assert set().union(*(keys for _, keys in SEEN)) == set(TABLE)
+    assert set().union(*(keys for _, keys in SEEN)) == set(TABLE) - {"text"}
 
 
 def test_a_kind_counts_once() -> None:
@@ -161,6 +167,33 @@ def test_what_imports_a_loop_tells_of_its_labels(
             TABLE["padded labels"].says,
             TABLE["language model"].says,
         }
+
+
+TEXT = "from transformers import AutoTokenizer\n"
+CLASSES = "model = AutoModelForSequenceClassification.from_pretrained(name)\n"
+NETS = "class Net(nn.Module):\n    def forward(self, x, y):\n        return self.head(x, y)\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "beside", "found"),
+    [
+        (TEXT + TRAIN, {}, ["likely"]),
+        (TRAIN, {}, []),
+        (TEXT + CLASSES + TRAIN, {}, []),
+        (TEXT + "from nets import Net\nmodel = Net()\n" + TRAIN, {"nets.py": NETS}, []),
+        (TEXT + TRAIN, {"main.py": "from loop import train\ntrain(net, rows, optimizer, 4)\n"}, []),
+        (TEXT + TRAIN.replace("model(**batch).loss", "F.mse_loss(model(batch), 0)"), {}, []),
+    ],
+    ids=["alone", "no text", "classes", "its model is here", "its caller is here", "another loss"],
+)
+def test_a_file_alone_is_judged_by_the_libraries_that_it_imports(
+    tmp_path: Path, text: str, beside: dict[str, str], found: list[str]
+) -> None:
+    (tmp_path / "setup.cfg").touch()
+    for name, content in {**beside, "loop.py": text}.items():
+        (tmp_path / name).write_text(content, encoding="utf-8")
+    target = Target("loop.py", str(tmp_path / "loop.py"), Settings(tmp_path, select=("ACC101",)))
+    assert [r.confidence for r in next(check([target])).reports] == found
 
 
 def test_a_folder_that_is_too_large_is_not_searched_for_callers(tmp_path: Path) -> None:

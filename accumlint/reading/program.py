@@ -33,7 +33,7 @@ from accumlint.reading.ir import (
 )
 from accumlint.reading.roles import Roles, infer
 from accumlint.reading.syntax import Source
-from accumlint.reading.targets import Evidence, gathered, joined
+from accumlint.reading.targets import Evidence, gathered, joined, of_text
 
 N = TypeVar("N", bound=Node)
 
@@ -79,6 +79,8 @@ class Program:
     def evidence(self) -> tuple[Evidence, ...]:
         """What tells whether the losses of micro-batches are means over as many targets, here and in the project."""
         found = gathered([(self.source, self.source.tree), *self.neighbours])
+        if not self.neighbours and not self.callers:
+            found = (*found, *of_text(self.source, found))
         known = {self.source.path, *(source.path for source in self.others)}
         for source in {e.source.path: e.source for e in found}.values():
             if source.path not in known:

@@ -48,6 +48,19 @@ _TAKING_SINCE = {
 }  # fmt: skip
 # The last release that takes an argument, in the call of a Trainer or of its TrainingArguments.
 _LAST_TAKING = {"tokenizer": (4, 57), "evaluation_strategy": (4, 50)}
+# The last release that runs beside a library's release or an older one (from what its package requires).
+_LAST_BESIDE = {"accelerate": ((0, 25), (4, 44)), "tokenizers": ((0, 19), (4, 44))}
+# The last release when a name could still be imported, and what needs it.
+_LAST_WITH = {
+    re.compile(r"_PRETRAINED_(MODEL_|CONFIG_)?ARCHIVE_(LIST|MAP)$"): (
+        (4, 40),
+        "transformers 4.40 or older",
+    ),
+    re.compile(r"^prepare_model_for_int8_training$"): (
+        (4, 38),
+        "peft 0.9 or older, which is as old as transformers 4.38",
+    ),
+}
 _HOOKS = [hook for hook in HOOKS if hook.division is Division.UNLESS_COUNTED]
 # How a model tells the Trainer, whatever its `forward` takes.
 _OF_MODELS = "accepts_loss_kwargs"
@@ -129,6 +142,15 @@ def _newest(
     shown: list[tuple[Version, str]] = []
     if (pinned := newest("transformers", program.path, project)) is not None:
         shown.append((pinned, f"the project pins transformers {as_text(pinned)}"))
+    for library, (oldest, last) in _LAST_BESIDE.items():
+        pinned = newest(library, program.path, project)
+        if pinned is not None and pinned <= oldest:
+            needs = f"needs transformers {as_text(last)} or older"
+            shown.append((last, f"{library} {as_text(pinned)}, which the project pins, {needs}"))
+    for name in sorted(program.words.union(program.imports)):
+        for pattern, (last, needed) in _LAST_WITH.items():
+            if pattern.search(name) and name not in program.definitions:
+                shown.append((last, f"`{name}` needs {needed}"))
     calls = [c for c in program.of(p.Call) if p.dotted(c.func).endswith("TrainingArguments")]
     if not any("__init__" in trainer.methods for trainer in trainers):
         calls.append(call)

@@ -56,7 +56,11 @@ TABLE = {
     "selected": Row(Kind.VARIES, 3, "a loss is given what `masked_select` leaves"),
     "masked mean": Row(Kind.VARIES, 2, "a loss is divided by the number that a mask keeps"),
     "random mask": Row(Kind.VARIES, 3, "the labels are those of a random mask"),
+    "loss mask": Row(Kind.VARIES, 3, "a mask says which positions the loss counts"),
     "tuning data": Row(Kind.VARIES, 3, "the rows are instructions or conversations"),
+    "text": Row(
+        Kind.VARIES, 3, "the model is one of text, and neither its code nor its data's is here"
+    ),
     "collator": Row(Kind.VARIES, 2, "the collator pads labels where rows differ in length"),
     "truncated": Row(Kind.VARIES, 1, "rows are truncated one by one"),
     "chat": Row(Kind.VARIES, 1, "the rows are written by a chat template"),
@@ -71,6 +75,10 @@ TABLE = {
 }
 # Evidence of a loss with a target for every position, beside that of its kind, which some loss of a project has.
 _OF_POSITIONS = {"picked", "masked mean"}
+# Libraries of models whose rows are texts.
+_OF_TEXT = frozenset({"transformers", "pytorch_transformers", "pytorch_pretrained_bert"})
+# Evidence that the code of the data is here.
+_OF_DATA = {"padded labels", "collator", "truncated", "chat", "padded"}
 # The least sum of weights at which counts likely vary.
 STRONG = 3
 
@@ -120,7 +128,7 @@ def has_positions(evidence: Iterable[Evidence]) -> bool:
 
 def leaves_labels_out(evidence: Iterable[Evidence]) -> bool:
     """True where something other than a name shows by itself that a loss leaves labels out."""
-    return any(e.row.weight >= STRONG and e.key != "tuning data" for e in evidence)
+    return any(e.row.weight >= STRONG and e.key not in ("tuning data", "text") for e in evidence)
 
 
 def gathered(trees: Iterable[tuple[Source, ast.AST]]) -> tuple[Evidence, ...]:
@@ -149,6 +157,23 @@ def joined(own: Iterable[Evidence], *further: Iterable[Evidence]) -> tuple[Evide
     for e in chain.from_iterable(further):
         first.setdefault(e.key, replace(e, is_local=False))
     return tuple(first.values())
+
+
+def of_text(source: Source, found: Iterable[Evidence]) -> Iterator[Evidence]:
+    """What a file that stands alone tells by the libraries that it imports, where nothing in it tells otherwise."""
+    if any(e.row.kind is Kind.EQUAL or e.key in _OF_DATA for e in found):
+        return
+    for node in nodes(source.tree):
+        match node:
+            case (
+                ast.ImportFrom(module=str(name), level=0)
+                | ast.Import(names=[ast.alias(name=name), *_])
+            ):
+                if name.partition(".")[0] in _OF_TEXT:
+                    yield Evidence("text", node, source, is_local=True)
+                    return
+            case _:
+                pass
 
 
 def _defined(found: Iterable[ast.AST]) -> set[str]:
@@ -188,6 +213,7 @@ _NAMES = {
         r"|^(train_on_responses_only|SFTTrainer)$"
     ),
     "blocks": re.compile(r"^group_texts$|ConstantLength|Packed\w*Dataset|TokenBlockDataset"),
+    "random mask": re.compile(r"masked_lm|lm_label_ids|(^|_)mlm(_(?!ln)|$)|^M(lm|LM)[A-Z]"),
     "pairs": re.compile(r"^(\w+_)?rejected(_\w+)?$"),
     "ratio": re.compile(r"^mask(ing)?_ratio$", re.IGNORECASE),
 }
@@ -295,6 +321,8 @@ def _of_call(
     elif _fills(last, values) or (last == "tensor" and "ignore_index" in map(_text, args[:1])):
         # `torch.tensor(criterion.ignore_index)` stands where a label shall be left out.
         yield "left out"
+    if any(map(_LOSS_MASKS.search, given)):
+        yield "loss mask"
     if given.keys() & {"labels", "targets"}:
         if {_text(args[0]) if args else "", *given} & {"input_ids", "input_tokens", "tokens"}:
             yield "given"
@@ -310,6 +338,7 @@ def _of_call(
         yield "drawn"
 
 
+_LOSS_MASKS = re.compile(r"^(loss|labels?|targets?)_masks?$")
 _MASK = re.compile(r"mask|valid|active|non_?pad|!=|\.ne\(|not_equal")
 _LOSS = re.compile(r"loss|entropy|criterion|nll|(^|_)(ce|kl|bce)(_|$)", re.IGNORECASE)
 
