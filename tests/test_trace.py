@@ -239,6 +239,15 @@ def test_a_line_chooses_its_loop(run: Run, tmp_path: Path) -> None:
     assert [loop["function"] for loop in data(run, "train.py:21")] == ["again"]
 
 
+def test_a_line_that_leads_to_another_file_chooses_its_loop(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "setup.cfg").touch()
+    write(tmp_path, "def descend(loss):\n    loss.backward()\n", "steps.py")
+    other = TAIL.partition("\n\n\n")[2].replace("def train", "def again")
+    led = TAIL.replace("loss.backward()", "descend(loss)")
+    write(tmp_path, f"from steps import descend\n{led}\n\n{other}")
+    assert [loop["function"] for loop in data(run, "train.py:9")] == ["train"]
+
+
 BAD = [
     (("missing.py",), "missing.py: no such file or folder"),
     (("train.py:99",), "train.py:99: no training loop there; there are some at lines 7-11"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from accumlint.check import Shared
@@ -58,7 +58,7 @@ def show(data: bytes, target: Target, project: Shared | None = None) -> TracedLo
         raise Misuse(f"{target.shown}{line}: {problem.message}") from None
     except RecursionError:
         raise Misuse(f"{target.shown}: nested too deeply to be read") from None
-    reader = _Reader(program, text, target)
+    reader = _Reader(program, text, target, exploration.leads)
     return TracedLoops(
         tuple(tuple(reader.loops(traces)) for traces in exploration.traces),
         tuple((text.line(program.place(n).line), reason) for n, reason in exploration.untraced),
@@ -67,11 +67,12 @@ def show(data: bytes, target: Target, project: Shared | None = None) -> TracedLo
 
 @frozen
 class _Reader:
-    """What is shown of one file."""
+    """What is shown of one file; `leads` tell which node of it led to what happened in other files."""
 
     program: Program
     text: Text
     target: Target
+    leads: Mapping[Node, Node]
 
     def loops(self, traces: Sequence[Trace]) -> list[Loop]:
         """A loop under each of its conditions."""
@@ -122,7 +123,14 @@ class _Reader:
             partly=tuple(dict.fromkeys(self._partly(trace))),
             found=tuple(self._summary(finding) for finding in found),
             rows=tuple(self._rows(lines)),
+            leading=frozenset(self._leading(trace)),
         )
+
+    def _leading(self, trace: Trace) -> Iterator[int]:
+        """The lines that lead to what happens in other files."""
+        for event in trace.main.events:
+            if event.node in self.leads:
+                yield self.text.line(self.program.place(self.leads[event.node]).line)
 
     def _function(self, trace: Trace) -> str:
         """The function that holds the loop, "" for the file itself, wherever the run started."""
@@ -185,7 +193,7 @@ def illustrate(finding: Finding, program: Program, text: Text, target: Target) -
     """The loop that a finding was seen in; None for one that needed no run."""
     if finding.trace is None:
         return None
-    return _Reader(program, text, target).loop(finding.trace, [finding])
+    return _Reader(program, text, target, {}).loop(finding.trace, [finding])
 
 
 def _setting(trace: Trace) -> str:
@@ -213,7 +221,7 @@ def selected(shown: TracedLoops, target: Target, line: int) -> Sequence[Sequence
 def at(loops: Iterable[Sequence[Loop]], line: int) -> list[Sequence[Loop]]:
     """The loops that a line belongs to: those in which something happens there, else those around it."""
     held = list(loops)
-    on = [paths for paths in held if any(line in loop.lines for loop in paths)]
+    on = [paths for paths in held if any(line in loop.lines | loop.leading for loop in paths)]
     around = [
         paths
         for paths in held

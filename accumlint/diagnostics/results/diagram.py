@@ -243,7 +243,8 @@ class Loop:
 
     `name` is the function that holds it ("" for the file itself), `where` its lines for people. `setting` tells what it
     was run with, `condition` which flags it took; it is path number `path` of `paths`. `partly` says why it was read
-    only in part, a line for each reason. `rows` are its source lines with their numbers.
+    only in part, a line for each reason. `rows` are its source lines with their numbers, `leading` those that lead to
+    what happens in other files.
     """
 
     shown: str
@@ -257,6 +258,7 @@ class Loop:
     partly: tuple[str, ...] = ()
     found: tuple[Found, ...] = ()
     rows: tuple[tuple[int, str], ...] = ()
+    leading: frozenset[int] = frozenset()
 
     @property
     def title(self) -> str:
