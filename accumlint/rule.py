@@ -230,8 +230,9 @@ class Rule:
     `fix` is the surest fix that the rule may offer, None without any. `hides` are the beginnings of the codes of which
     nothing can be found in the same window while this defect is there: its fix may bring them to light. Where it is
     `misplaced`, the rule points to what clears gradients and belongs behind the step: what it hides is looked for as if
-    that stood there. `unmeasured`
-    says why no run can confirm the rule, "" where one can. `observed` is what a script's own run shows of the defect.
+    that stood there. `needs_followed` are roles ("loss", "model" …): the rule is silent, and its page says so, where
+    a call that could not be followed received one of them. `unmeasured` says why no run can confirm the rule, "" where
+    one can. `observed` is what a script's own run shows of the defect.
 
     `of_losses` rules judge what goes backward alone: they are asked, too, where a framework's trainer goes backward,
     steps and clears, which it does right. `opt_in` rules run only when selected by name or code. An `exceptional` rule
@@ -246,7 +247,7 @@ class Rule:
     fix: ClassVar[Applicability | None] = None
     hides: ClassVar[tuple[str, ...]] = ()
     misplaced: ClassVar[bool] = False
-
+    needs_followed: ClassVar[tuple[str, ...]] = ()
     unmeasured: ClassVar[str] = ""
     # A fixed text is held to the gradient's direction: its size is another rule's claim.
     of_direction: ClassVar[bool] = False
@@ -262,6 +263,11 @@ class Rule:
         code, _, name = cls.__module__.rpartition(".")[2].partition("_")
         cls.code = vars(cls).get("code", code.upper())
         cls.name = vars(cls).get("name", name.replace("_", "-"))
+
+    def findings(self, trace: Trace) -> Iterator[Finding]:
+        """What the rule finds on one path whose calls are followed as far as it needs."""
+        hidden = self.needs_followed and trace.main.hides(*self.needs_followed)
+        return iter(()) if hidden else self.check(trace)
 
     def check(self, trace: Trace) -> Iterator[Finding]:
         """The findings on one path; called for each path of each loop. Repeated findings are merged."""
@@ -300,4 +306,13 @@ class Rule:
     @classmethod
     def page(cls) -> str:
         """The rule's page in Markdown, without its title line."""
-        return completed(inspect.cleandoc(cls.__doc__ or ""))
+        page = inspect.cleandoc(cls.__doc__ or "")
+        if cls.needs_followed:
+            start, silent, rest = page.partition("When it stays silent:")
+            reasons, end, rest = rest.partition("\n\n")
+            told = " or the ".join(cls.needs_followed)
+            reasons += (
+                f"\nIt is also silent where a call that could not be followed received the {told}."
+            )
+            page = start + silent + reasons + end + rest
+        return completed(page)

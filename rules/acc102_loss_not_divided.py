@@ -64,12 +64,11 @@ class LossNotDivided(Rule):
     optimisation, the Hugging Face Trainer), when the gradients are divided before the step, when the loss is a sum
     (ACC105) or is divided by a count of the whole window, when its reduction could not be seen and it is multiplied by
     the number of ranks (it adds up on purpose) or taken in pieces over the features of a whole window (contrastive
-    losses), when it is multiplied by something that could not be
-    followed (weights of its elements, of which a mean is taken afterwards, and its own weight among other losses only
-    make the finding likely), and when a call that could not be followed received the loss or the optimizer. A part of
-    a sum that stays whole where the rest is divided, such as a penalty, is reported as well. So is a `training_step`
-    that replaces the Trainer's, which divides, where ACC601 does not report it. A gradient that is never cleared is
-    ACC401 and not reported twice. Fabric's `backward` does not divide; Lightning's modules are ACC606.
+    losses), and when it is multiplied by something that could not be followed (weights of its elements, of which a mean
+    is taken afterwards, and its own weight among other losses only make the finding likely). A part of a sum that stays
+    whole where the rest is divided, such as a penalty, is reported as well. So is a `training_step` that replaces the
+    Trainer's, which divides, where ACC601 does not report it. A gradient that is never cleared is ACC401 and not
+    reported twice. Fabric's `backward` does not divide; Lightning's modules are ACC606.
 
     The finding is `certain` when the loss is seen to be a mean, and `likely` when its reduction could not be seen, or
     when every micro-batch has two backwards of which one is divided and the other is not (adversarial training).
@@ -92,14 +91,13 @@ class LossNotDivided(Rule):
     """
 
     severity = Severity.WARNING
+    needs_followed = ("loss", "optimizer")
     observed = Observed.UNDIVIDED
     symptom = Symptom.SCALE
     of_losses = True
     fix = Applicability.UNSAFE
 
     def check(self, trace: Trace) -> Iterator[Finding]:
-        if trace.main.hides("loss", "optimizer"):
-            return
         for window in trace.steady_windows():
             reductions = {c.reduction for c in window.contributions}
             divided = trace.divisions(window)

@@ -70,13 +70,12 @@ class SumLossNotNormalised(Rule):
     """
 
     severity = Severity.WARNING
+    needs_followed = ("loss", "optimizer")
     observed = Observed.SUMMED
     symptom = Symptom.SCALE
     of_losses = True
 
     def check(self, trace: Trace) -> Iterator[Finding]:
-        if trace.main.hides("loss", "optimizer"):
-            return
         for window in trace.steady_windows():
             # A sum among means is a part (a penalty) that its author weighed against them.
             parts = {c.backward for c in window.contributions if c.reduction != "sum"}

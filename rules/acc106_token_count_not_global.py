@@ -82,12 +82,13 @@ class TokenCountNotGlobal(Rule):
     """
 
     severity = Severity.WARNING
+    needs_followed = ("loss", "optimizer")
     observed = Observed.COUNT_NOT_GLOBAL
     symptom = Symptom.WEIGHTS
     ranks = 2
 
     def check(self, trace: Trace) -> Iterator[Finding]:
-        if trace.program.words & AVERAGE_SETTINGS or trace.main.hides("loss", "optimizer"):
+        if trace.program.words & AVERAGE_SETTINGS:
             return
         for window in trace.steady_windows():
             for c in window.contributions:

@@ -91,13 +91,14 @@ class WrongWorldSizeFactor(Rule):
     """
 
     severity = Severity.WARNING
+    needs_followed = ("loss", "optimizer")
     observed = Observed.WORLD_FACTOR
     symptom = Symptom.SCALE
     ranks = 2
     fix = Applicability.UNSAFE
 
     def check(self, trace: Trace) -> Iterator[Finding]:
-        if trace.program.words & AVERAGE_SETTINGS or trace.main.hides("loss", "optimizer"):
+        if trace.program.words & AVERAGE_SETTINGS:
             return
         for window in trace.typical_windows():
             again = divided_again(window)

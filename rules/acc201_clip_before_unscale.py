@@ -50,8 +50,8 @@ class ClipBeforeUnscale(Rule):
     ```
 
     When it stays silent: with `GradScaler(enabled=False)`, whose scale is 1, and where the flag that switches it on is
-    off; on Accelerate's and Fabric's own clipping, which unscale first; where a call that could not be followed
-    received the scaler; and where the window was unscaled too early, which is ACC203.
+    off; on Accelerate's and Fabric's own clipping, which unscale first; and where the window was unscaled too early,
+    which is ACC203.
 
     When the fix is not offered: where no step of the scaler follows the clip in reach, so that its optimizer is not
     known, and where the step is on one side of a guard, so that there may be no scaler on the other.
@@ -69,14 +69,13 @@ class ClipBeforeUnscale(Rule):
     """
 
     severity = Severity.ERROR
+    needs_followed = ("scaler",)
     observed = Observed.CLIPPED_SCALED
     symptom = Symptom.CLIPPED
     fix = Applicability.SAFE
 
     def check(self, trace: Trace) -> Iterator[Finding]:
         run = trace.main
-        if run.hides("scaler"):
-            return
         for clip in run.of(Clip):
             if clip.scaled and clip.via == "torch" and not unscaled_too_early(run, clip):
                 scaler = next((c.backward.scaler for c in clip.pending if c.scaled), None)

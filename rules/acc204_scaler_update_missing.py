@@ -48,8 +48,7 @@ class ScalerUpdateMissing(Rule):
              optimizer.zero_grad()
     ```
 
-    When it stays silent: on one `update()` after the steps of several optimizers, on a disabled scaler, and where a
-    call that could not be followed received the scaler or the optimizer, because it may update.
+    When it stays silent: on one `update()` after the steps of several optimizers, and on a disabled scaler.
 
     When the fix is not offered: where the step is no statement of its own.
 
@@ -63,14 +62,13 @@ class ScalerUpdateMissing(Rule):
     """
 
     severity = Severity.WARNING
+    needs_followed = ("scaler", "optimizer")
     observed = Observed.UPDATE_MISSING
     fix = Applicability.SAFE
     claim = Claim.EXCEPTION
 
     def check(self, trace: Trace) -> Iterator[Finding]:
         run = trace.main
-        if run.hides("scaler", "optimizer"):
-            return
         for optimizer in run.optimizers:
             # What an optimizer does with a scaler that it is given is its own affair.
             taken = [

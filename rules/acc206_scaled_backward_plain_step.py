@@ -60,8 +60,7 @@ class ScaledBackwardPlainStep(Rule):
     ```
 
     When it stays silent: with `GradScaler(enabled=False)`; when `unscale_` took the scale off before the step (right
-    until the first overflow); on a branch where the backward is not scaled either; and where a call that could not be
-    followed received the scaler.
+    until the first overflow); and on a branch where the backward is not scaled either.
 
     When the fix is not offered: where the same step also runs without mixed precision, or passes arguments on.
 
@@ -74,13 +73,12 @@ class ScaledBackwardPlainStep(Rule):
     """
 
     severity = Severity.ERROR
+    needs_followed = ("scaler",)
     observed = Observed.STEPPED_SCALED
     symptom = Symptom.SCALE
     fix = Applicability.SAFE
 
     def check(self, trace: Trace) -> Iterator[Finding]:
-        if trace.main.hides("scaler"):
-            return
         for window in trace.main.windows:
             scaled = [c for c in window.contributions if c.scaled]
             if window.step.scaled and window.step.scaler is None and scaled:

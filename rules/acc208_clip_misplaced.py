@@ -47,9 +47,8 @@ class ClipMisplaced(Rule):
     ```
 
     When it stays silent: when another clip stands between the last backward and the step; on a clip without a limit
-    (`float("inf")`), which only measures; on the parameters of another network; between the steps of two optimizers;
-    and where a call that could not be followed received the loss or the optimizer, since its backward or its step may
-    be inside.
+    (`float("inf")`), which only measures; on the parameters of another network; and between the steps of two
+    optimizers.
 
     When the fix is not offered: where the step is in another function, or what the clip returns is read on the way.
 
@@ -63,14 +62,13 @@ class ClipMisplaced(Rule):
     """
 
     severity = Severity.WARNING
+    needs_followed = ("loss", "optimizer")
     observed = Observed.CLIPPED_LATE
     symptom = Symptom.CLIPPED
     fix = Applicability.SAFE
 
     def check(self, trace: Trace) -> Iterator[Finding]:
         run = trace.main
-        if run.hides("loss", "optimizer"):
-            return
         for window in run.windows:
             step = f"`{window.step.subject}.step()`"
             for clip in run.idle_clips(window):

@@ -80,11 +80,12 @@ class LossAllReducedBeforeBackward(Rule):
     """
 
     severity = Severity.ERROR
+    needs_followed = ("loss", "optimizer")
     observed = Observed.LOSS_REDUCED
     ranks = 2
 
     def check(self, trace: Trace) -> Iterator[Finding]:
-        if trace.program.words & AVERAGE_SETTINGS or trace.main.hides("loss", "optimizer"):
+        if trace.program.words & AVERAGE_SETTINGS:
             return
         for window in trace.typical_windows():
             rescales = window.of(Rescale)

@@ -46,9 +46,8 @@ class GradientAllReduceUnscaled(Rule):
 
     When it stays silent: on `ReduceOp.AVG`; when the loss or the gradients are divided by the world size, before or
     after; on a summed loss, whose sum over ranks is what was asked for, and on one divided by the tokens of all ranks;
-    on a reduction or a factor that could not be followed, among them buffers of gradients; and where a call
-    that could not be followed received the model, the gradients or the optimizer. An average that is taken again with
-    every micro-batch is right and only costs communication.
+    and on a reduction or a factor that could not be followed, among them buffers of gradients. An average that is taken
+    again with every micro-batch is right and only costs communication.
 
     The finding is `certain` when the loss is seen to be a mean, `likely` when its reduction could not be seen. A sum
     that is never divided is a warning with Adam and its like, which divide a constant factor out again.
@@ -67,12 +66,11 @@ class GradientAllReduceUnscaled(Rule):
     """
 
     severity = Severity.ERROR
+    needs_followed = ("loss", "model", "gradients", "optimizer")
     observed = Observed.GRADIENT_SUMMED
     ranks = 2
 
     def check(self, trace: Trace) -> Iterator[Finding]:
-        if trace.main.hides("loss", "model", "gradients", "optimizer"):
-            return
         for window in trace.typical_windows():
             rescales = window.of(Rescale)
             summed = [rescale for rescale in rescales if rescale.reduced and rescale.ranks]

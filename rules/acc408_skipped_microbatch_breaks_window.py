@@ -66,34 +66,24 @@ class SkippedMicrobatchBreaksWindow(Rule):
             optimizer.step()
     ```
 
-    ## When it stays silent
+    When it stays silent: on a guard that gives up the whole window at its boundary, clears it and goes on with the next
+    one, and in a loop without accumulation.
 
-    A guard that gives up the whole window at its boundary, clears it and goes on with the next one is right. So is one
-    in a loop without accumulation.
-
-    ## When the fix is not offered
-
-    Whether to drop the micro-batch, the window or the run is for you to say; what is left of a window needs a divisor
-    of its own length.
-
-    ## Measured
+    When the fix is not offered: whether to drop the micro-batch, the window or the run is for you to say; what is left
+    of a window needs a divisor of its own length.
 
     Not measured by itself: what is lost is what ACC402 loses, what is merged is what ACC501 leaks.
 
-    ## See
-
-    - `torch.isfinite`, and "Gradient accumulation" in PyTorch's examples of automatic mixed precision
-    - ACC207, for the scaler that such a guard passes over
+    See: [gradient accumulation in the AMP examples][amp], and ACC207, for the scaler that such a guard passes over.
     """
 
     severity = Severity.WARNING
+    needs_followed = ("optimizer",)
     symptom = Symptom.SKIPPED
     exceptional = True
 
     def check(self, trace: Trace) -> Iterator[Finding]:
         run = trace.main
-        if run.hides("optimizer"):
-            return
         for skip in run.of(Skip):
             step = next((e for e in run.of(Step) if e.index > skip.index), None)
             if step is None or is_after_the_epoch(trace.program, skip, step):

@@ -55,11 +55,10 @@ class OptimizerStepMissing(Rule):
             optimizer.zero_grad()
     ```
 
-    When it stays silent: when the guard could not be worked out, when a call that could not be followed received the
-    optimizer or the model, when the step may be elsewhere (the file does not build the optimizer, unless every window
-    of the accumulation steps ends by clearing it; something but a schedule in it is called `step`; a method of the
-    optimizer has it in its name; gradients are read from `.grad`; a hook steps), and when the steps are a number so
-    large that no window was completed.
+    When it stays silent: when the guard could not be worked out, when the step may be elsewhere (the file does not
+    build the optimizer, unless every window of the accumulation steps ends by clearing it; something but a schedule in
+    it is called `step`; a method of the optimizer has it in its name; gradients are read from `.grad`; a hook steps),
+    and when the steps are a number so large that no window was completed.
 
     When the fix is not offered: always; the line that is missing or inverted is for its author.
 
@@ -70,12 +69,13 @@ class OptimizerStepMissing(Rule):
     """
 
     severity = Severity.ERROR
+    needs_followed = ("optimizer", "model", "scaler", "engine")
     observed = Observed.NEVER_STEPPED
     symptom = Symptom.MISSED
 
     def check(self, trace: Trace) -> Iterator[Finding]:
         run = trace.main
-        if run.hides("optimizer", "model", "scaler", "engine") or run.guessed:
+        if run.guessed:
             return
         if all(never_steps(r) for r in trace.runs):
             for guard in run.barred:

@@ -76,6 +76,7 @@ class LightningManualDivision(Rule):
     """
 
     severity = Severity.WARNING
+    needs_followed = ("loss", "optimizer")
     observed = Observed.LIGHTNING_DIVIDED
     fix = Applicability.UNSAFE
 
@@ -98,8 +99,6 @@ class LightningManualDivision(Rule):
                     )
 
     def check(self, trace: Trace) -> Iterator[Finding]:
-        if trace.main.hides("loss", "optimizer"):
-            return
         for window in trace.steady_windows():
             manual = all(b.via == "lightning" for b in window.backwards)
             reductions = {c.reduction for c in window.contributions}

@@ -169,7 +169,7 @@ def _trace(finding: Finding, exploration: Exploration) -> t.Trace | None:
     rule = finding.rule
     plainest: t.Trace | None = None
     for trace in (trace for traces in exploration.traces for trace in traces):
-        found = rule.check(trace) if trace.exceptional == rule.exceptional else ()
+        found = rule.findings(trace) if trace.exceptional == rule.exceptional else ()
         if any(other.node.at is finding.node.at for other in found):
             if rule.ranks < 2 or run_hints.is_distributed(trace.main.events):
                 return trace

@@ -175,8 +175,8 @@ def _on_a_path(rule: Rule, trace: Trace) -> Iterator[Finding]:
     """The findings on a path; where nobody accumulates by default, with the condition that somebody does."""
     kept: set[_Key] = set()
     if trace.single is not None:
-        kept = {_key(found) for found in rule.check(replace(trace, runs=(trace.single[1],)))}
-    for found in rule.check(trace):
+        kept = {_key(found) for found in rule.findings(replace(trace, runs=(trace.single[1],)))}
+    for found in rule.findings(trace):
         if trace.single is None or _key(found) in kept:
             yield found
         else:

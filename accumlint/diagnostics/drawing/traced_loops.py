@@ -90,7 +90,7 @@ class _Reader:
         for rule in selection(self.target.settings).rules:
             if rule.exceptional != trace.exceptional:
                 continue
-            for finding in rule.check(trace):
+            for finding in rule.findings(trace):
                 key = rule.code, finding.node.at
                 line = self.program.spot(finding.node).place.line
                 if key not in seen and is_confident_enough(finding, self.target.settings):
