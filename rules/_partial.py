@@ -118,10 +118,6 @@ def _taken_back(program: Program, backward: Backward, division: Binary | Augment
         match node:
             case Assign(targets=[Name(id=name)], value=value) if after and _mentions(value, names):
                 names.add(name)
-            case Augment(op="*", target=target, value=by) if (
-                after and dotted(target) in names and render(by) == steps
-            ):
-                yield by
             case Binary(op="*", left=left, right=right) if after:
                 for factor, other in ((right, left), (left, right)):
                     if render(factor) == steps and _mentions(other, names):

@@ -30,7 +30,7 @@ from accumlint.reading.ir import (
     walk,
     walk_expr,
 )
-from accumlint.reading.names import is_steps, role_of
+from accumlint.reading.names import is_steps
 from accumlint.reading.program import Program
 from accumlint.tracing.trace import TrainingObject, Window
 
@@ -289,21 +289,6 @@ def bounds_microbatches(program: Program, argument: Expr, window: Window) -> boo
         # A class may keep the number by a name of its own.
         for part in (bound, *stands_for(program, bound, number=True))
     )
-
-
-def made_elsewhere(program: Program, scheduler: TrainingObject) -> Iterator[Expr]:
-    """The arguments that build schedulers of the file, where it does not show which of them a loop got."""
-    if arguments(scheduler):
-        return
-    for node in program.of(Assign):
-        match node:
-            case Assign(targets=[Attr() | Name() as target], value=Call(args=args)):
-                roles = [role_of(dotted(a.value).rpartition(".")[2]) for a in args]
-                made = role_of(dotted(target).rpartition(".")[2])
-                if made == "scheduler" and "optimizer" in roles:
-                    yield from (a.value for a in args[1:])
-            case _:
-                pass
 
 
 def bounds_rounds(program: Program, scheduler: TrainingObject, window: Window) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from fractions import Fraction
 
 from accumlint.editing import Replace
-from accumlint.reading.ir import Assign, Augment, Binary, Expr, Item, Node, Slice, dotted
+from accumlint.reading.ir import Augment, Binary, Expr, Item, Node, Slice, dotted
 from accumlint.reading.program import Program
 from accumlint.rule import (
     Applicability,
@@ -220,19 +220,12 @@ def _factors(window: Window) -> dict[Node, Fraction]:
 
 def adds_up_ranks(program: Program, loss: str) -> bool:
     """True for a loss that is multiplied by the number of ranks somewhere: it adds up on purpose."""
-    for node in program.nodes:
-        match node:
-            case Augment(target=target, op="*", value=by) if dotted(target) == loss:
-                factors = (by,)
-            case Assign(targets=(target,), value=Binary(op="*", left=left, right=right)) if (
-                dotted(target) == loss
-            ):
-                factors = (left, right)
-            case _:
-                continue
-        if any(program.roles.is_ranks(dotted(f).rpartition(".")[2]) for f in factors):
-            return True
-    return False
+    return any(
+        node.op == "*"
+        and dotted(node.target) == loss
+        and program.roles.is_ranks(dotted(node.value).rpartition(".")[2])
+        for node in program.of(Augment)
+    )
 
 
 def is_recomputed(program: Program) -> bool:

@@ -132,8 +132,6 @@ def fault(c: Contribution, by_hand: int, reduced: bool) -> str:
         return (
             "its gradient is summed over ranks and not divided" if through and power > due else ""
         )
-    if through and c.ranks == 0:
-        return "its gradient is summed over ranks and not divided"
     if c.ranks < 0 and not through:
         return "its gradient is still this rank's own, divided by the number of ranks"
     return ""

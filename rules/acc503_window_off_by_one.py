@@ -206,7 +206,5 @@ def leaves_zero_out(test: Expr, counter: Expr) -> bool:
     match test:
         case Bool(op="and", left=Compare(left=left, rest=[(">" | "!=", Const(value=0))])):
             return dotted(left) == dotted(counter) and isinstance(test.right, Compare)
-        case Bool(op="and", left=Name() | Attr() as left, right=Compare()):
-            return dotted(left) == dotted(counter)
         case _:
             return False

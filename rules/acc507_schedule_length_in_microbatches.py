@@ -15,7 +15,6 @@ from ._schedules import (
     counts_microbatches,
     every_argument,
     is_stretched,
-    made_elsewhere,
     multiplies_the_end,
 )
 
@@ -68,8 +67,7 @@ class ScheduleLengthInMicrobatches(Rule):
     are as many processes as accumulation steps, while that of a loader before `prepare` never fits. Whether the rate
     was meant to end above zero, it cannot be known: the finding is likely where the number of updates at which the loop
     ends is multiplied by the steps, and only possible otherwise. With `step_scheduler_with_optimizer=False` a scheduler
-    moves on every call. Where the loop makes an update of each micro-batch, only a length that is the number of updates
-    times the steps is reported, and is likely.
+    moves on every call. Nothing is said where the loop makes an update of each micro-batch.
 
     When the fix is not offered: without `--unsafe-fixes`. The length is wrong, but the learning rate was tuned with it.
 
@@ -93,8 +91,6 @@ class ScheduleLengthInMicrobatches(Rule):
             window = run.steady(optimizer)
             if window is not None and window.backward_count() > 1:
                 yield from self.of_windows(trace, window)
-            elif window is not None and window.backward_count() == 1:
-                yield from self.without_windows(trace, window)
 
     def of_windows(self, trace: Trace, window: Window) -> Iterator[Finding]:
         for scheduler, events in moving_once(trace.main, window):
@@ -122,31 +118,6 @@ class ScheduleLengthInMicrobatches(Rule):
                     confidence=sure,
                     window=window,
                 )
-            for argument in made_elsewhere(trace.program, scheduler):
-                if bounds_microbatches(trace.program, argument, window):
-                    yield self.at(
-                        argument,
-                        f"`{render(argument)}` is the number of micro-batches at which the loop ends, and "
-                        f"`{events[0].subject}.step()` runs once per update",
-                        confidence=Confidence.LIKELY,
-                        window=window,
-                    )
-                    return
-
-    def without_windows(self, trace: Trace, window: Window) -> Iterator[Finding]:
-        """A loop that ends after so many updates, and makes one of each micro-batch."""
-        for scheduler, events in moving_once(trace.main, window):
-            for argument in every_argument(trace.program, scheduler):
-                if not multiplies_the_end(trace.program, argument) or any(e.gated for e in events):
-                    continue
-                if counts_microbatches(trace.program, argument):
-                    yield self.at(
-                        argument,
-                        f"`{render(argument)}` counts micro-batches of windows, and "
-                        f"`{events[0].subject}.step()` runs once per update, of one micro-batch",
-                        confidence=Confidence.LIKELY,
-                        window=window,
-                    )
 
 
 def moving_once(run: Run, window: Window) -> Iterator[tuple[TrainingObject, list[Schedule]]]:

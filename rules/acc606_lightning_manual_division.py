@@ -10,7 +10,6 @@ from accumlint.reading.ir import (
     Attr,
     Augment,
     Binary,
-    Call,
     Expr,
     Function,
     Item,
@@ -143,8 +142,6 @@ def divisions_of_result(function: Function) -> Iterator[Expr]:
                 if holds_steps(right):
                     yield expression
                 waiting.append(left)
-            case Binary(op="+" | "-" | "*", left=left, right=right):
-                waiting.extend((left, right))
             case Name() | Attr() | Item():
                 waiting.extend(
                     n for n in assigned.pop(dotted(expression), []) if isinstance(n, Expr)
@@ -159,8 +156,6 @@ def loss_in(value: Expr) -> Expr:
         for key, entry in value.items:
             if key is not None and render(key) == "'loss'":
                 return entry
-    if isinstance(value, Call) and dotted(value.func) == "dict":
-        return value.keyword("loss") or value
     return value
 
 

@@ -213,17 +213,13 @@ def is_product(value: Expr) -> bool:
 
 
 def is_settings(value: Expr) -> bool:
-    """True for the settings of a run as a whole: `args`, `vars(args)`, `config.__dict__`."""
+    """True for the settings of a run as a whole: `args`, `vars(args)`."""
     match value:
-        case Attr(base=base, name="__dict__"):
-            return is_settings(base)
         case Call(func=func, args=args):
             of = [a.value for a in args] or ([func.base] if isinstance(func, Attr) else [])
             return dotted(func).rpartition(".")[2] in _RECORDED_WHOLE and any(map(is_settings, of))
         case Name() | Attr():
             return any(_SETTINGS.match(word) for word in words_of(value))
-        case Star(value=inner):
-            return is_settings(inner)
         case _:
             return False
 

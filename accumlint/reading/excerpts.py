@@ -46,10 +46,6 @@ class Excerpt:
         match self.statement:
             case p.Function() as function if _makes(function):
                 pass
-            case p.Class(methods=methods) if any(
-                "classmethod" in m.decorators and _makes(m) for m in methods.values()
-            ):
-                pass
             case p.Assign(value=p.Table() | p.Choice() | p.Name() | p.Attr()):
                 kinds = p.Class, p.Function
             case _:

@@ -135,9 +135,6 @@ class Notes(Scopes):
             case p.Binary(op="/", left=left, right=right):
                 self.divided(LOSS, right)
                 self.lost(left)
-            case p.Binary(op="+", left=left, right=right):
-                self.lost(left)
-                self.lost(right)
             case p.Binary(op="*"):
                 self.backwarded |= self.reads(expr)
             case _:
@@ -166,9 +163,6 @@ class Notes(Scopes):
         key = self.key(expr)
         if key is not None:
             yield key
-        elif isinstance(expr, p.Choice):
-            yield from self.named_sizes(expr.body)
-            yield from self.named_sizes(expr.orelse)
 
     def divided(self, key: Key, by: p.Expr) -> None:
         self.divisors.setdefault(key, set()).update(self.named_sizes(by))

@@ -146,10 +146,6 @@ class Facts(list[Fact]):
                     self._attribute(node, fact, is_called=node in called_here)
                 case p.Call():
                     self._call(node, fact)
-                case p.Comprehension(clauses=clauses):
-                    # `[s.update() for s in scalers]`, whatever each of them is called.
-                    if any(self.roles.of(usage.last_name(c[1])) == "scaler" for c in clauses):
-                        fact.event = fact.strong = True
                 case p.Lambda(function=function):
                     fact.lambdas.append(function)
                     self.collect(function.body, (), function)

@@ -99,16 +99,11 @@ class Source:
     def made(self) -> Mapping[str, frozenset[str]]:
         """The names that are bound to what a call of each name gives: variables, attributes, parameters."""
         found: dict[str, set[str]] = {}
-        taken: list[tuple[list[str], ast.AST]] = []
         for node in self._nodes:
             for target, value in _bindings(node):
                 for each in _elements(value):
                     if made := _called(each):
                         found.setdefault(made, set()).update(_endings(target)[-1:])
-                if (table := _taken_from(value)) is not None:
-                    taken.append((_endings(target)[-1:], table))
-        for bound in found.values():
-            bound.update(n for names, table in taken if bound & {*_endings(table)} for n in names)
         return {name: frozenset(bound) for name, bound in found.items()}
 
     @cached_property
@@ -155,16 +150,8 @@ class Source:
 
 
 def _called(value: ast.AST | None) -> str:
-    """The last name of what a call calls, or of the table that holds it; "" for all else."""
-    callee = value.func if isinstance(value, ast.Call) else None
-    match callee:
-        case ast.Subscript(value=table):
-            callee = table
-        case ast.Call(func=ast.Attribute(value=table, attr="get")):
-            callee = table
-        case _:
-            pass
-    match callee:
+    """The last name of what a call calls; "" for all else."""
+    match value.func if isinstance(value, ast.Call) else None:
         case ast.Name(id=name) | ast.Attribute(attr=name):
             return name
         case _:
@@ -205,15 +192,6 @@ def _elements(value: ast.expr | None) -> Iterator[ast.expr | None]:
             yield value
 
 
-def _taken_from(value: ast.expr | None) -> ast.expr | None:
-    """The table or list that a value is one of: `agents[name]`, `agents.get(name)`."""
-    match value:
-        case ast.Subscript(value=table) | ast.Call(func=ast.Attribute(value=table, attr="get")):
-            return table
-        case _:
-            return None
-
-
 def _bindings(node: ast.AST) -> Iterator[tuple[ast.AST, ast.expr | None]]:
     """What a node binds, each with the value."""
     match node:
@@ -224,8 +202,6 @@ def _bindings(node: ast.AST) -> Iterator[tuple[ast.AST, ast.expr | None]]:
             yield target, value
         case ast.keyword(arg=str(name), value=value):
             yield ast.Name(name), value
-        case ast.For(target=target, iter=ast.Call(func=ast.Attribute(value=table, attr="values"))):
-            yield target, ast.Subscript(table, ast.Constant(0))
         case _:
             pass
 

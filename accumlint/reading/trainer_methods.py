@@ -67,8 +67,6 @@ def has_no_labels(function: p.Function) -> bool:
     known = helped = 0
     for node in p.walk(function.body):
         match node:
-            case p.Assign(targets=[p.Sequence()], value=p.Name(id=name)) if name == batch:
-                return True
             case (
                 p.Item(base=p.Name(id=name), index=key)
                 | p.Call(

@@ -262,11 +262,6 @@ class Attributes:
                 return base.attributes[key]
             if _EACH in base.attributes:
                 return base.attributes[_EACH]
-            if base.holds is not None and "loss" in index:
-                found = derived(f"{base.text}{key}", base.holds, node=node)
-                found.loss = True
-                base.attributes[key] = found
-                return found
             if not base.tensor:
                 return self.resolver.symbol(f"{base.text}{key}", index, node)
             found = derived(f"{base.text}{key}", base, node=node)

@@ -140,9 +140,6 @@ class NameResolver:
 
     def named(self, name: str, path: str, value: Value, node: p.Node) -> Value:
         """A value that is being given a name: the name may tell what it is."""
-        if isinstance(value, int) and _is_taken_up(node) and not self.machine.state.loops:
-            # What comes after a checkpoint's epoch is the first one of a fresh run.
-            return 0
         if isinstance(value, int) and not isinstance(value, bool) and self.roles.is_steps(name):
             return self._named_steps(path, value, node)
         if isinstance(value, Object):
@@ -171,7 +168,7 @@ class NameResolver:
             self.objects.told_a_model(value, path, node)
         elif value.cls is None and self._is_counter_named(name):
             # What is taken for a part of a model is the number of steps that it keeps.
-            return _first(node)
+            return 0
         return value
 
     def _is_counter_named(self, name: str) -> bool:
@@ -181,8 +178,6 @@ class NameResolver:
         if value.networks and not value.loss and names.is_mask_of_lengths(name):
             # What a model makes of lengths has no gradient.
             return detached(value)
-        if (table := self._handed_back(name, value, node)) is not None:
-            return table
         if self.roles.file.is_ranks(name) and not value.tensor:
             return Unknown(path, ranks=Ranks(path))
         if value.batches and not value.networks and self._is_made_before(name, node):
@@ -224,7 +219,7 @@ class NameResolver:
         if not value.tensor and value.terms is None and value.hint is None and not value.loss:
             if not role and self._is_counter_named(name) and not value.count:
                 # A counter taken up from a checkpoint starts at nothing in a fresh run.
-                return _first(node)
+                return 0
             given = [x for x in value.objects if x.role == role == "model"]
             if given and not names.is_another(name):
                 # What a helper makes of a model, or takes out of its wrapper, has its parameters.
@@ -327,37 +322,3 @@ class NameResolver:
         called = isinstance(node, p.Assign) and isinstance(node.value, p.Call)
         training = any(x.node in machine.relevance.backwards for x in machine.state.loops)
         return called and self.roles.of(name) == "loader" and not training
-
-    def _handed_back(self, name: str, value: Unknown, node: p.Node) -> Unknown | None:
-        """`info = forward(model, batch, info)`: a table of settings that a helper may have put a loss into."""
-        if value.loss or not value.tensor:
-            return None
-        match node:
-            case p.Assign(targets=[p.Name()], value=p.Call(args=args)):
-                given = {p.dotted(a.value) for a in args}
-            case _:
-                return None
-        old = self.machine.frame.names.get(name)
-        if name not in given or not isinstance(old, Unknown):
-            return None
-        if old is value or old.tensor or not any(k.startswith("[") for k in old.attributes):
-            return None
-        kept = {k: v for k, v in old.attributes.items() if "loss" not in k}
-        return Unknown(old.text, attributes=kept, holds=value)
-
-
-def _first(node: p.Node) -> int:
-    """The first value of a counter that goes on from another number: `step = restored + 1` is 1 in a fresh run."""
-    match node:
-        case p.Assign(
-            value=p.Binary(op="+", left=p.Name() | p.Attr(), right=p.Const(value=int() as more))
-        ):
-            return more
-        case _:
-            return 0
-
-
-def _is_taken_up(node: p.Node) -> bool:
-    """`start = checkpoint["epoch"] + 1`."""
-    value = node.value if isinstance(node, p.Assign) else None
-    return isinstance(value, p.Binary) and value.op == "+" and isinstance(value.left, p.Item)

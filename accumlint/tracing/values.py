@@ -96,9 +96,8 @@ class Unknown:
     value alone), "sum with gradient", "mean with gradient", "gathered". `counted`: what it counts, or, for a mask, what
     it was made from; `divisor`: the count that divided it. `whole`: what it is without the first of each row. `scale`:
     the scaler that was asked for its scale, and when. `per`: the running total that divides it, no loss itself.
-    `holds`: what a helper may have put into it, a table of settings that it handed back. `weighs`: the sum by which a
-    mask among its factors was divided before. `left_out`: which labels a model leaves out that was given them, whose
-    loss this is where it is called one.
+    `weighs`: the sum by which a mask among its factors was divided before. `left_out`: which labels a model leaves out
+    that was given them, whose loss this is where it is called one.
     """
 
     text: str
@@ -126,7 +125,6 @@ class Unknown:
     whole: Unknown | None = None
     scale: tuple[Object, int] | None = None
     per: Unknown | None = None
-    holds: Unknown | None = None
     weighs: Unknown | None = None
     left_out: str = ""
 

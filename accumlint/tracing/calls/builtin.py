@@ -84,19 +84,12 @@ def _list(parts: Parts, call: Call) -> Value:
 
 def _dict(_: Parts, call: Call) -> Value:
     """A table, also of names and the parts of a batch that are zipped."""
-    found: dict[Key, Value] = {k: v for k, v in call.kwargs.items() if k != "**"}
     match call.first:
-        case dict() as first:
-            found = {**first, **found}
-        case Lazy(kind="zip", args=[list() | tuple() as keys, Unknown() as values]):
-            for i, key in enumerate(keys):
-                if isinstance(key, str):
-                    found[key] = derived(f"{values.text}[{i}]", values)
         case Lazy(kind="zip", args=[_, Unknown() as values]) if values.batches:
             return derived(f"dict({values.text})", values)
-        case _:
-            pass
-    return found
+        case first:
+            given = {k: v for k, v in call.kwargs.items() if k != "**"}
+            return {**first, **given} if isinstance(first, dict) else {**given}
 
 
 def _defaultdict(_: Parts, call: Call) -> Answer:

@@ -244,10 +244,10 @@ class CrossFile:
         project = self.borders.project
         return self.executable(project.follow(definition) if definition is not None else None)
 
-    def refuse(self, function: p.Function, *, always: bool = False) -> None:
-        """Notes a function of another file as one that is not worth following, `always` if it told of a loss once."""
+    def refuse(self, function: p.Function) -> None:
+        """Notes a function of another file as one that is not worth following."""
         other = function.source is not self.machine.program.source
-        if other and (always or function not in self.borders.telling):
+        if other and function not in self.borders.telling:
             self.borders.refused.add(function)
 
     # Classes

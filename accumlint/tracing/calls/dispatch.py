@@ -223,8 +223,6 @@ class Dispatch:
                     return self.parts.losses.part_of(base, value, call)
                 # What trains itself gives what it says.
                 return value
-        if base.role == "model" and "loss" in name and ".unwrap_model(" in base.text:
-            return self._loss_by(base, call)
         handled = self.parts.object_methods.method(base, call)
         if handled is not NotImplemented:
             return handled

@@ -224,10 +224,6 @@ class FunctionCalls:
             return self.resolver.symbol(param.name, param.name, function, hint=-1)
         if isinstance(default, p.Const):
             if isinstance(default.value, bool):
-                if self.resolver.roles.is_steps(param.name) and _holds_back(param.name, function):
-                    # It is told for every micro-batch but the last of a window.
-                    held = f"not {param.name} % {self.machine.steps()} == 0"
-                    return Unknown(held, hint=default.value)
                 return self.resolver.symbol(param.name, param.name, function, hint=default.value)
             if (
                 isinstance(default.value, int)
@@ -375,16 +371,3 @@ def _part(batch: Unknown, name: str) -> Value:
     """What a batch gives for a parameter, whose name is the key: `model(**batch)`."""
     key = f"[{name!r}]"
     return batch.attributes.setdefault(key, derived(f"{batch.text}{key}", batch))
-
-
-def _holds_back(flag: str, function: p.Function) -> bool:
-    """True for a flag under which a function goes backward and does not step: `if not accumulate: optimizer.step()`."""
-    for node in p.walk(function.body):
-        match node:
-            case p.If(test=p.Unary(op="not", operand=p.Name(id=name)), body=body) if name == flag:
-                calls = (n for n in p.walk(body) if isinstance(n, p.Call))
-                if any(p.dotted(call.func).endswith(".step") for call in calls):
-                    return True
-            case _:
-                pass
-    return False

@@ -15,7 +15,7 @@ from accumlint.tracing.calls.call import Answer, Call
 from accumlint.tracing.calls.containers import record
 from accumlint.tracing.calls.numeric import NUMERIC, numeric
 from accumlint.tracing.calls.torch_functions import all_reduce, criterion, loss, torch_functions
-from accumlint.tracing.gradients.tensors import combined, detached, flat, scaled
+from accumlint.tracing.gradients.tensors import combined, flat, scaled
 from accumlint.tracing.parts import Parts
 from accumlint.tracing.values import (
     Bound,
@@ -36,14 +36,6 @@ _STEPS = "gradient_accumulation_steps"
 
 def call_library(parts: Parts, call: Call) -> Value:
     """What a call of something imported or built in returns and does, by its dotted path."""
-    found = _called(parts, call)
-    if call.path.startswith("numpy.") and isinstance(found, Unknown) and found.networks:
-        # Its arrays know of no graph.
-        return detached(found)
-    return found
-
-
-def _called(parts: Parts, call: Call) -> Value:
     for handler in _handlers(parts, call):
         found = handler(parts, call)
         if found is not NotImplemented:

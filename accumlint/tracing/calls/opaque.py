@@ -132,14 +132,6 @@ def _detach(_: Parts, base: Unknown, call: Call) -> Value:
     return found
 
 
-def _count(_: Parts, base: Unknown, call: Call) -> Answer:
-    """How many elements a tensor of data has, or how many are not zero."""
-    if not base.tensor or base.networks:
-        return NotImplemented
-    counted = base.counted or Counted("elements" if call.path == "nelement" else "some", (base,))
-    return Unknown(f"{base.text}.{call.path}()", base.batches, count=True, counted=counted)
-
-
 def _sum_or_mean(parts: Parts, base: Unknown, call: Call) -> Answer:
     """The sum or mean of a tensor; the sum of something else may be that of a mask that a loss is multiplied by."""
     over, sums = call.argument(0, "dim", "axis"), call.path == "sum"
@@ -217,7 +209,6 @@ METHODS: Mapping[str, Callable[[Parts, Unknown, Call], Answer]] = {
     "backward": _backward,
     "masked_select": _masked_select,
     **dict.fromkeys(("sum", "mean", "nanmean"), _sum_or_mean),
-    **dict.fromkeys(("nelement", "count_nonzero"), _count),
 }
 METHODS_OF_DATA: Mapping[str, Callable[[Parts, Unknown, Call], Answer]] = {
     **dict.fromkeys(("clamp", "clamp_min", "clamp_", "clip"), _clamp),

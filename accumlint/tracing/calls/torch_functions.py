@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
 from fractions import Fraction
 
 from accumlint.reading import frameworks
@@ -192,10 +191,6 @@ def all_reduce(parts: Parts, call: Call) -> Value:
         first.terms = tensors.scaled(first, Fraction(1), t.OVER_RANKS, node).linear
     parts.emit(t.Reduce(*parts.stamp(node, word(first)), what, averaged))
     if not isinstance(first, Unknown):
-        target = node.positional(0) if isinstance(node, p.Call) else None
-        if how and isinstance(first, Number) and isinstance(target, p.Name):
-            # What the other ranks add to a plain number is theirs to know.
-            parts.bind(target, Unknown(target.id), node)
         return None
     if "distributed.nn" in path:
         found = tensors.copied(first, node)
@@ -224,10 +219,6 @@ def _reduced(parts: Parts, call: Call) -> Answer:
     pattern, how = call.argument(1, "pattern"), call.argument(2, "reduction")
     if isinstance(pattern, str) and how in ("mean", "sum") and (value.tensor or value.loss):
         over = _dropped(pattern)
-        per_row = over and 0 not in over and value.networks and value.reduction == "none"
-        if how == "mean" and per_row:
-            # One number for each row: what follows decides how the loss is reduced.
-            return replace(value, attributes={})
         return (
             tensors.mean_over(value, over, node)
             if how == "mean"

@@ -52,8 +52,6 @@ class Weighing:
 
     def usual(self, block: tuple[p.Stmt, ...], relevance: Relevance) -> int:
         """How much a branch looks like the ordinary one: what wipes the gradients or a loss is for bad data."""
-        if any(isinstance(n, p.Binary) and _is_nothing(n) for s in block for n in p.walk_expr(s)):
-            return -1
         eventful = tuple(s for s in block if s in relevance.eventful)
         calls = (n for n in p.walk(eventful) if isinstance(n, p.Call))
         if eventful and all(names.is_clearing(p.dotted(n.func).rpartition(".")[2]) for n in calls):
@@ -153,12 +151,6 @@ def flag(test: p.Expr) -> tuple[str, bool]:
             return f"{p.render(left)} {_POSITIVE[op]} {p.render(right)}", True
         case _:
             return stripped(p.render(test))
-
-
-def _is_nothing(product: p.Binary) -> bool:
-    """True for `loss * 0`."""
-    factors = (product.left, product.right) if product.op == "*" else ()
-    return any(isinstance(f, p.Const) and f.value == 0 for f in factors)
 
 
 def _exits(statement: p.Stmt) -> bool:

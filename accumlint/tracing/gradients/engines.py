@@ -268,15 +268,6 @@ class Engines:
                 own = base if isinstance(base, Object) and base.networks else None
                 model = own or self.objects.symbol("model", text, node)
                 return self.sync_contexts.no_sync(model)
-            case "zero_grad" if (
-                not (isinstance(base, Unknown) and base.tensor)
-                and self.resolver.roles.of(text.rpartition(".")[2]) == ""
-            ):
-                optimizers = self.machine.state.ledger.optimizers
-                if len(optimizers) == 1 and text.rpartition(".")[2] != "self":
-                    self.updates.clear(optimizers[0], node)
-                    return None
-                return NotImplemented
             case "parameters" | "get_parameters" if not args:
                 return Unknown(f"{text}.parameters()", parameters=True)
             case _:

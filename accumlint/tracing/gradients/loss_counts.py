@@ -22,26 +22,6 @@ def is_masked(value: Unknown, by: Unknown) -> bool:
     return all(x.atom.reduction == "sum" and masks & {*x.symbols} for x in value.linear)
 
 
-def is_cut_from(value: Unknown, by: Unknown) -> bool:
-    """True for a sum over what a mask leaves in of a slice, divided by what it leaves in of all that slices are cut of.
-
-    `(loss * mask[start:end]).sum() / mask.sum()`: what was collected before its micro-batches is a window.
-    """
-    if by.counted is None or by.counted.kind != "some":
-        return False
-    whole = {_root(of.text) for of in by.counted.of if "[…]" not in of.text}
-    return all(
-        x.atom.reduction == "sum"
-        and any("[…]" in s and "mask" in s and _root(s[2:]) in whole for s in x.symbols)
-        for x in value.linear
-    )
-
-
-def _root(text: str) -> str:
-    """The name of what something is a part of: `inputs` for `inputs[…]['mask']`."""
-    return text.removeprefix("not ").partition("[")[0].partition(" ")[0]
-
-
 def is_own_sum(mask: Unknown, by: Unknown) -> bool:
     """True for `mask / mask.sum()`."""
     if by.counted is None or by.counted.kind != "some":

@@ -14,7 +14,7 @@ from accumlint.tracing.gradients.backwards import Backwards
 from accumlint.tracing.gradients.gating import Gating
 from accumlint.tracing.gradients.tensors import derived, flat
 from accumlint.tracing.machine import Machine
-from accumlint.tracing.values import Batch, Bound, Number, Object, Unknown, Value
+from accumlint.tracing.values import Batch, Bound, Object, Unknown, Value
 
 
 @frozen
@@ -81,11 +81,6 @@ class Losses(Backwards):
         finally:
             state.inside -= 1
             self._taken = taken
-        first = value[0] if isinstance(value, list | tuple) and value else value
-        if isinstance(first, Number):
-            # What comes out of a network is no number of Python's: it was not followed to its end.
-            cross_file.refuse(function, always=True)
-            return None
         if _holds_loss(value):
             machine.borders.telling.add(function)
         else:

@@ -222,13 +222,9 @@ class Tensors:
             return self._opaque("/", value, by, node)
         if loss_counts.is_masked(value, by):
             return self.normalised(value, by, node)
-        if loss_counts.is_cut_from(value, by):
-            return self.normalised(value, by, node, of_window=True)
         return tensors.scaled(value, Fraction(1), f"/ {by.text}", node)
 
-    def normalised(
-        self, value: Unknown, by: Unknown, node: p.Node, of_window: bool = False
-    ) -> Unknown:
+    def normalised(self, value: Unknown, by: Unknown, node: p.Node) -> Unknown:
         """A loss divided by a count: its own micro-batch's makes a mean, the whole window's ends the matter."""
         if by.total:
             # A total by a total of as many micro-batches is their average, shown when all is over.
@@ -238,7 +234,7 @@ class Tensors:
         own = _roots(value.batches)
         wider = len(by.batches - value.batches) > 0 and not (value.batches >= by.batches)
         collected = own and (len(whole) > len(own) or (wider and whole <= own))
-        reduction = "window" if of_window or by.total or collected else "mean"
+        reduction = "window" if by.total or collected else "mean"
         masks = {f"* {of.text}" for of in by.counted.of} if by.counted is not None else set[str]()
         terms = tuple(
             Term(

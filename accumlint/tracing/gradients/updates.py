@@ -76,9 +76,6 @@ class Updates:
             case "clip_master_grads" | "clip_grad_norm" | "clip_grad_norm_":
                 self.clip([base], "engine", node, base.text)
                 return Unknown("norm")
-            case "multiply_grads" | "scale_grads":
-                self.rescaled(base, "…", False, node)
-                return None
             case name if name in _QUIET:
                 return Unknown(f"{base.text}.{name}()")
             case _:
@@ -107,12 +104,8 @@ class Updates:
                 self._unscale(base, optimizer, node, told=self.is_on(base))
                 return None
             case "step":
-                target = optimizer
-                if target is None and args:
-                    shown = args[0].text if isinstance(args[0], Unknown | Object) else "optimizer"
-                    target = self.objects.symbol("optimizer", shown, node)
-                if target is not None and self.gating.gate(target):
-                    self.step(target, node, base if self.is_on(base) else None)
+                if optimizer is not None and self.gating.gate(optimizer):
+                    self.step(optimizer, node, base if self.is_on(base) else None)
                 return None
             case "update":
                 if self.is_on(base):
@@ -372,9 +365,6 @@ class Updates:
         lying = [h for h in ledger.lying(networks) if not h.applied_by]
         pending = ledger.pending(networks)
         scaled_now = any(h.contribution.scaled for h in lying) and not bound_scaled
-        if via == "accelerator" and scaled_now:
-            ledger.unscale(None)
-            scaled_now = False
         machine.emit(t.Clip(*machine.stamp(node, subject), pending, scaled_now, via, networks))
 
     def clipped_norm(self) -> Unknown:
