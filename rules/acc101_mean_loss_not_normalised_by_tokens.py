@@ -162,7 +162,7 @@ class MeanLossNotNormalisedByTokens(Rule):
             evidence = trace.program.evidence
             if trace.entry.driven is not None:
                 evidence = evidence_from_trainers(evidence)
-            if not any(map(is_of_the_model, (*uneven, *unseen))):
+            if not any(is_of_the_model(c) and not is_one_of_several(c) for c in (*uneven, *unseen)):
                 evidence = tuple(e for e in evidence if e.key != "text")
             told = about_losses(evidence, of_model=any(map(is_of_the_model, unseen)))
             sure = confidence_of_means(uneven, evidence) if uneven else confidence_of(told)
@@ -304,6 +304,12 @@ def is_of_the_model(c: Contribution) -> bool:
     # `self.model(…)` and `model(…)` are one model under two names.
     maker, _, _ = made.partition("(…)")
     return maker.rpartition(".")[2] == c.forward.subject.rpartition(".")[2]
+
+
+def is_one_of_several(c: Contribution) -> bool:
+    """True for a loss that the model gives beside others: `out["action_loss"]`."""
+    made = c.origin.partition("@")[0]
+    return made.rstrip("']").endswith("_loss")
 
 
 def is_entropy(program: Program, call: Call) -> bool:

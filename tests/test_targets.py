@@ -182,9 +182,18 @@ NETS = "class Net(nn.Module):\n    def forward(self, x, y):\n        return self
         (TEXT + CLASSES + TRAIN, {}, []),
         (TEXT + "from nets import Net\nmodel = Net()\n" + TRAIN, {"nets.py": NETS}, []),
         (TEXT + TRAIN, {"main.py": "from loop import train\ntrain(net, rows, optimizer, 4)\n"}, []),
+        (TEXT + TRAIN.replace(".loss", "['action_loss']"), {}, []),
         (TEXT + TRAIN.replace("model(**batch).loss", "F.mse_loss(model(batch), 0)"), {}, []),
     ],
-    ids=["alone", "no text", "classes", "its model is here", "its caller is here", "another loss"],
+    ids=[
+        "alone",
+        "no text",
+        "classes",
+        "its model is here",
+        "its caller is here",
+        "one of several",
+        "another loss",
+    ],
 )
 def test_a_file_alone_is_judged_by_the_libraries_that_it_imports(
     tmp_path: Path, text: str, beside: dict[str, str], found: list[str]

@@ -206,6 +206,9 @@ def undecided(op: str, left: Value, right: Value, shown: p.Expr, other: p.Expr) 
     found = _open(f"{text} {_POSITIVE.get(op, op)} {against}", not negated)
     found.batches, found.networks = batches | more, networks | further
     if isinstance(left, Unknown) and batches:
+        if left.counted is not None and left.counted.kind == "some" and right == 0:
+            # A mask leaves something in, but for few micro-batches.
+            found.hint = op in (">", "!=") if op in (">", "!=", "==", "<=") else None
         found.counted = Counted("some", (left,))
     if not negated and op in ORDERED and isinstance(right, Number):
         # What is -1 is set only where a run is to be limited (`max_steps=-1`).
