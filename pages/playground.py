@@ -37,7 +37,7 @@ _FILES = (
     "python_stdlib.zip",
     "package.json",
 )
-_PARTS = (*(f"pyodide/{name}" for name in _FILES), "packages.zip")
+_PARTS = (*(f"pyodide/{name}" for name in _FILES), "packages.zip", "snapshot.gz")
 # libcst needs yaml for its command only.
 _UNUSED = ("pyyaml",)
 # Compiled for the machine that fetched it, or tests.
@@ -71,7 +71,8 @@ def place(folder: Path) -> None:
     whole = all((FETCHED / name).exists() for name in _PARTS)
     if whole:
         shutil.copytree(FETCHED / "pyodide", folder / "pyodide", dirs_exist_ok=True)
-        shutil.copy(FETCHED / "packages.zip", folder)
+        for name in ("packages.zip", "snapshot.gz"):
+            shutil.copy(FETCHED / name, folder)
     parts = {"runs": whole, "stories": list(stories())}
     (folder / "parts.json").write_text(json.dumps(parts), encoding="utf-8")
     (folder / "accumlint.css").write_text(STYLE, encoding="utf-8")

@@ -104,6 +104,8 @@ class MeanLossNotNormalisedByTokens(Rule):
     `evaluation_strategy=` (up to 4.50), the Trainer's `tokenizer=` (up to 4.57), lists like
     `GPT2_PRETRAINED_MODEL_ARCHIVE_LIST` (up to 4.40) and peft's `prepare_model_for_int8_training` (up to 4.38).
     `train_batch` of a DeepSpeed pipeline is reported as well, since its engine averages the means of the micro-batches.
+    A script that names its trainer's settings, but no accumulation steps, does not accumulate: a stock trainer is not
+    reported there, and a method that a trainer calls is `possible`.
 
     Whether the counts differ is weighed from evidence in the file, in what it imports from its project and in the
     files that import it: labels that are set to the ignored value, collators and padding, masks, instruction data

@@ -168,6 +168,10 @@ SILENT: dict[str, tuple[str, Beside]] = {
         ),
         {},
     ),
+    "the accumulation steps are left at one": (
+        script().replace(", gradient_accumulation_steps=8", ""),
+        OLD,
+    ),
     "an argument of the subclass": (
         script(
             "Own",

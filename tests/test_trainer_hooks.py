@@ -144,3 +144,24 @@ def test_any_file_of_the_project_may_set_the_steps(
     text = "import lightning as L\n" + STEP.format("L.LightningModule")
     program = reading.read(text, str(tmp_path / "train.py"), project := Project())
     assert [d.accumulates for d in driven(program, project)] == [accumulates]
+
+
+@pytest.mark.parametrize(
+    ("made", "accumulates"),
+    [
+        ("trainer = L.Trainer(max_epochs=3)", False),
+        ("trainer = L.Trainer(accumulate_grad_batches=1)", True),
+        ("trainer = L.Trainer(**options)", True),
+        ("trainer = make(C())", True),
+    ],
+)
+def test_a_script_that_tells_its_trainer_no_steps_does_not_accumulate(
+    tmp_path: Path, made: str, accumulates: bool
+) -> None:
+    (tmp_path / "setup.py").touch()
+    (tmp_path / "other.py").write_text("trainer = Trainer(accumulate_grad_batches=8)\n")
+    text = (
+        f"import lightning as L\n{STEP.format('L.LightningModule')}\n\n{made}\ntrainer.fit(C())\n"
+    )
+    program = reading.read(text, str(tmp_path / "train.py"), project := Project())
+    assert [d.accumulates for d in driven(program, project)] == [accumulates]

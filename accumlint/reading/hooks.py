@@ -111,6 +111,9 @@ HOOKS = (
         ("class _BaseTrainer(Trainer)",),
     ),
 )  # fmt: skip
+# What is given the settings of a trainer.
+_OPTIONS_OF_LIGHTNING = re.compile("^Trainer$")
+_OPTIONS = re.compile("TrainingArguments$|^(DPO|KTO|Reward|RLOO|ORPO|CPO|SFT|GRPO)Config$")
 METHODS = frozenset(hook.method for hook in HOOKS)
 # Set to anything, it tells the Trainer of transformers that the loss counts the window.
 COUNTING = "compute_loss_func"
@@ -150,8 +153,20 @@ def _driven(program: Program, project: Project) -> Iterator[Driven]:
                 divides = _divides(hook, function, classes)
                 if divides is not None:
                     accumulates = hook.settable or _speaks_of_steps(program, project)
+                    accumulates = accumulates and not sets_no_steps(hook, program)
                     end = cls.methods.get("training_step_end") if hook.switch else None
                     yield Driven(function, hook, divides, accumulates, end)
+
+
+def sets_no_steps(hook: Hook, program: Program) -> bool:
+    """True for a script that gives its trainer all settings by name, but no accumulation steps."""
+    options = _OPTIONS_OF_LIGHTNING if hook.switch else _OPTIONS
+    made = [c for name, calls in program.calls.items() if options.search(name) for c in calls]
+    return bool(made) and not (
+        program.callers
+        or hook.steps in program.words
+        or any(c.keyword(hook.steps) is not None or any(a.star for a in c.args) for c in made)
+    )
 
 
 def lineage(

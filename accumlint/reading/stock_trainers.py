@@ -17,6 +17,7 @@ from accumlint.reading.hooks import (
     lineage,
     named,
     set_to,
+    sets_no_steps,
 )
 from accumlint.reading.pins import Version, as_text, newest
 from accumlint.reading.program import Program
@@ -80,7 +81,8 @@ def dividing(program: Program, project: Project) -> Iterator[tuple[p.Call, str]]
         if not known or call.keyword(COUNTING) is not None:
             continue
         classes, outside = _lineage(name, program, project)
-        if not any(is_of(hook, path) for hook in _HOOKS for path in outside):
+        hook = next((h for h in _HOOKS for path in outside if is_of(h, path)), None)
+        if hook is None or sets_no_steps(hook, program):
             continue
         if any(
             not METHODS.isdisjoint(cls.methods) or COUNTING in cls.attributes for cls in classes
