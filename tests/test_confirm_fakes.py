@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import copy
 from typing import Any
+from unittest import mock
 
 import pytest
 
@@ -14,6 +15,7 @@ from accumlint.confirming.harness.fakes.batches import Data  # noqa: E402 (it ne
 from accumlint.confirming.harness.fakes.fsdp import Reducing  # noqa: E402 (so does this)
 from accumlint.confirming.harness.fakes.networks import Criterion, Model  # noqa: E402 (so does this)
 from accumlint.confirming.harness.rewriting.syntax_shapes import loose, other_words  # noqa: E402 (so does this)
+from accumlint.confirming.harness.rewriting.written_windows import Sized, size_of  # noqa: E402 (it is needed beside those, which need torch)
 
 pytestmark = pytest.mark.torch
 
@@ -40,6 +42,20 @@ CHOICES = {
     "if x != 'a': pass\nelif x != 'b': pass": False,
     "if x: pass\nelif x == 'b': pass": False,
 }
+# Sources, and the size of windows that they write as a number and as nothing else.
+SIZES = {
+    "if (i + 1) % 4 == 0: x = loss / 4": 4,
+    "if i % 4 == 3: x = loss / 4.0": 4,
+    "if not i % 8: loss /= 8": 8,
+    "window = min(4, left - i % 4)": 4,
+    "if i % 4 == 0: x = 4 * loss": 0,
+    "if i % 4 == 0: x = 0.25 * loss": 0,
+    "if i % 4 == 0: x = torch.sqrt(loss / 16)": 0,
+    "if i % 4 == 0: f(loss, 4)": 0,
+    "if i % 4 == 0 and i % 100 == 0: pass": 0,
+    "if i % 100 == 0: pass": 0,
+    "if i % steps == 0: x = loss / 4": 0,
+}  # fmt: skip
 
 
 def made_up(kind: str = "rows") -> Data:
@@ -89,6 +105,20 @@ def test_words_that_a_setting_may_be(source: str) -> None:
     (node,) = ast.parse(source).body
     assert isinstance(node, ast.If)
     assert (other_words(node) is not None) == CHOICES[source]
+
+
+@pytest.mark.parametrize("source", SIZES)
+def test_the_size_of_a_window_is_known_where_its_number_means_nothing_else(source: str) -> None:
+    assert size_of(ast.parse(source)) == SIZES[source]
+
+
+def test_a_size_that_is_sent_through_the_runtime_can_be_one() -> None:
+    tree = Sized(4).visit(ast.parse("[i for i in range(6) if i % 4 == 3 or min(4, 6 - i) / 4 < 1]"))
+    call = compile(ast.Expression(ast.fix_missing_locations(tree).body[0].value), "", "eval")
+    sizes = {4: [3, 4, 5], 1: [*range(6)]}
+    for size in sizes:
+        runtime = mock.Mock(**{"written.return_value": size})
+        assert eval(call, {"__accumlint__": runtime}) == sizes[size]
 
 
 def test_a_micro_batch_loses_what_it_never_held() -> None:

@@ -59,7 +59,7 @@ class Job:
     may fail, since the finding is about the order of events; `exact`: the size of the loss counts, and its computation
     does not depend on the window; `undivided`: nor does a named loss. `stepless`: an optimizer that never steps may be
     the defect. `shortens`: the defect may be a window that lacks a micro-batch and is divided as if it were whole.
-    `scripted`: an engine steps at every call. `scaled`: a
+    `scripted`: an engine steps at every call. `steppers`: names with both `step` and `zero_grad`. `scaled`: a
     GradScaler scales the loss on the path of the finding.
     """
 
@@ -95,6 +95,7 @@ class Job:
     stepless: bool
     shortens: bool
     scripted: bool
+    steppers: tuple[str, ...]
     scaled: bool
     passes: tuple[Spec, ...]
 
@@ -287,6 +288,7 @@ class _Question:
             stepless=symptom is Symptom.MISSED,
             shortens=symptom is Symptom.SKIPPED and run_hints.is_in_one_window(program, self.node),
             scripted=run_hints.is_scripted(events, text),
+            steppers=tuple(sorted(run_hints.steppers(program))),
             scaled="scaler" in via and not run_hints.disables(program),
             passes=tuple(
                 replace(

@@ -76,6 +76,10 @@ class Binding(ValueEntry):
         """A step counter in a window's guard: an unknown one is the number of fetched micro-batches, less `ahead`."""
         return max(self.data.fetched - ahead, 0) if isinstance(value, Stub) else value
 
+    def written(self, size: float) -> float:
+        """The literal window size of the source: 1 in passes without accumulation."""
+        return 1 if self.steps_ == 1 else size
+
     def missing(self, bound: Pattern, failure: Exception) -> Any:
         """Fakes for the names of a statement that failed.
 
@@ -291,6 +295,10 @@ class Binding(ValueEntry):
             return mapping
         return {k: v for k, v in mapping.use().items() if k not in names_}
 
+    def moved(self, whole: Any, parts: Callable[[], Any]) -> Any:
+        """A batch whose parts are moved to another device: a faked micro-batch stays itself."""
+        return whole.use() if isinstance(whole, Batch) else parts()
+
     def casting(self, made: Callable[[], Any]) -> Any:
         """An autocast context, or a null context where its settings fail."""
         try:
@@ -325,6 +333,9 @@ class Binding(ValueEntry):
             if isinstance(v := self.provided[name], nn.Module)
         ]
         found = modules[0] if modules else self.value("self.model")
+        if isinstance(found, nn.ModuleDict | nn.ModuleList):
+            # Only subclasses know which of them is called, and with what.
+            return regression(found, batch.use())
         return Criterion(self.data)(found(batch.use()), batch.labels)
 
     def averaged(self) -> None:

@@ -17,7 +17,7 @@ from torch import nn
 from accumlint.confirming.harness.fakes.batches import Batch
 from accumlint.confirming.harness.fakes.loss_functions import grads_of
 from accumlint.confirming.harness.fakes.name_words import AVERAGE, DATA, OPTIONS, is_auxiliary
-from accumlint.confirming.harness.fakes.networks import Criterion, Model
+from accumlint.confirming.harness.fakes.networks import Criterion, Member, Model
 from accumlint.confirming.harness.fakes.outputs import Losses, Output
 from accumlint.confirming.harness.fakes.role_stubs import Fakes
 from accumlint.confirming.harness.fakes.stub import ITEM, UNKNOWN, Stub
@@ -85,6 +85,9 @@ class ValueEntry(Fakes):
             return value.use()
         if are_batches(value) and (bound in self.fakes or not self.data.fetched):
             # A list that is built later may contain pieces of a micro-batch.
+            if bound in self.source.windows:
+                self.note_fake(bound, "micro-batches made on the spot, as many as the loop lists")
+                return [self.data.fetch() for _ in value]
             return self.loader(bound)
         if value is None and (
             self.choices.get(f"{bound} is None") == "false"
@@ -96,8 +99,12 @@ class ValueEntry(Fakes):
         if type(value) is dict and (whole := self.data.batches.get(self.data.current)):
             # A micro-batch that is moved part by part stays the micro-batch.
             value = whole.use() if whole.is_made_of(value) else value
+        if isinstance(value, Member) and (self.roles.get(bound) or names.role_of(last)) == "model":
+            # A submodule trains as the whole network.
+            return value._model
         if isinstance(value, Output):
-            return value.named(last)
+            keys = self.source.keyed.get(bound, ())
+            return value.keyed(last, keys) if keys else value.named(last)
         if isinstance(value, torch.Tensor) and value.requires_grad and not value.dim():
             return Losses({"loss": value}) if bound in self.source.subscripted else value
         is_steps = names.is_steps(last) or self.roles.get(bound) == "steps"

@@ -74,6 +74,10 @@ def _same_multiple(
     return updates[0] if same and plain else None
 
 
+# In a sum over the window, the share of one of several losses may equal such a factor by chance.
+_BY_TARGETS = ("N", "N/K", "N/W", "N/(K·W)")
+
+
 def _intended(
     updates: Sequence[Update], evidence: Evidence, factors: tuple[str, ...]
 ) -> Answer | None:
@@ -88,6 +92,10 @@ def _intended(
         return None
     terms = len(microbatch_weights.first_parts(evidence, "equal"))
     off = _same_multiple(updates, evidence, factors)
+    if off is None and terms > 1 and (off := _same_multiple(updates, evidence, _BY_TARGETS)):
+        if abs(off.scale * terms / len(off.microbatches) - 1) > evidence.low:
+            return None
+        off = replace(off, factor="")
     if off is None:
         return None
     if terms > 1 and not off.factor and abs(off.scale * terms - 1) < evidence.low:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -13,6 +14,7 @@ from accumlint.confirming.harness.fakes.loaders import Loader
 from accumlint.confirming.harness.fakes.steps_number import Steps
 from accumlint.confirming.harness.fakes.stub import Stub
 from accumlint.confirming.harness.rewriting.source_hints import Source
+from accumlint.confirming.harness.source_files import is_library
 
 
 class Unbound(Exception):
@@ -68,8 +70,17 @@ class AcceleratorFakes:
             found.native_amp = True
         if self.source.prepares:
             _endless()
+        if "deepspeed_plugin" in self.source.read:
+            self._plugin(type(found.state))
         self.accelerators.append(found)
         return found
+
+    def _plugin(self, state: Any) -> None:
+        """Adds a `deepspeed_plugin` that user code may configure; Accelerate itself sees none."""
+        unknown = self.stub("accelerator.state.deepspeed_plugin")
+        state.deepspeed_plugin = property(
+            lambda _: None if is_library(sys._getframe(1)) else unknown
+        )
 
 
 def _endless() -> None:

@@ -292,6 +292,8 @@ class Batch(Plain, dict[Any, Any]):
             return torch.full_like(self.mask, 0.5, dtype=self.data_.dtype)
         if name_words.NUMBERS.search(low) and not name_words.TARGET.search(low):
             return self.numbers(low)
+        if name_words.WEIGHTS.search(low):
+            return (10 * self.numbers(low)).abs() + 0.1
         if name_words.MASK.search(low):
             return self.mask
         if name_words.PICKING.search(low):
@@ -332,6 +334,8 @@ class Batch(Plain, dict[Any, Any]):
                 made.append(self.parts(name))
             elif name.startswith("*"):
                 made.append([self.tensor(name, 1)])
+            elif name_words.SOURCE.search(name.lower()):
+                made.append(self.data_.unknown(name))
             elif name.lower() in name_words.WHOLE:
                 # The other names are those of its samples.
                 made.append(self.use())

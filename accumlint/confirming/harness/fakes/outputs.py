@@ -65,14 +65,30 @@ class Output(Plain):
             self._loss = self._make()
         return self._loss
 
+    @property
+    def zero_loss(self) -> torch.Tensor:
+        """An auxiliary loss of 0."""
+        return torch.zeros((), dtype=self.logits.dtype, device=self.logits.device)
+
     def named(self, name: str) -> Any:
         """Its value under a name."""
         low = name.rpartition(".")[2].lower()
+        if "aux" in low:
+            return self.zero_loss
         if re.search(r"loss(es)?_?(dict|map)$|^losses$|loss_dict", low):
             return Losses({"loss": self.loss})
+        if re.search(r"loss(es)?_(metrics|info|outputs?)$", low):
+            # A group of losses, from which the source takes one by name.
+            return self
         if re.search(r"loss|^nll|^elbo|^objective", low):
             return self._loss_of(low)
         return self
+
+    def keyed(self, name: str, keys: Iterable[str]) -> Any:
+        """Its value under a name that the source indexes by these keys: of losses, one for each key."""
+        if not re.search(r"loss", name.lower()):
+            return self.named(name)
+        return Losses({key: self._loss_of(key.lower()) for key in keys})
 
     def chances(self, arguments: Iterable[Any]) -> torch.Tensor:
         """The log-probability of each token in the arguments, or of each target."""
@@ -100,6 +116,8 @@ class Output(Plain):
                 made.append(None)
             elif name == "_" or re.search(r"log(s|ger|_?var|_dict)?$|stat|metric|acc|info", low):
                 made.append({})
+            elif "aux" in low:
+                made.append(self.zero_loss)
             elif re.fullmatch(r"(model_)?(out|outputs?|results?|res)", low):
                 # The source reads attributes of it.
                 made.append(self)

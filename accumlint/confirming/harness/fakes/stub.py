@@ -183,6 +183,15 @@ class Stub:
                 return engine, engine.optimizer, kwargs.get("training_data"), schedule
             if model is not None:
                 return first if len(args) == 1 else args[:2]
+        if args and names.is_rescaling(method):
+            answers.note_fake(self._text, "gradients multiplied by the factor that it is given")
+            return _rescaled(*args)
+        if "zero_grad" in method and (parameters := parameters_of(first)):
+            # Without it, a loop that clears by a helper would seem never to clear.
+            answers.note_fake(self._text, "gradients set to None")
+            for p in parameters:
+                p.grad = None
+            return None
         if not _BOOSTER.search(source):
             return UNKNOWN
         # Colossal-AI's Booster returns its arguments.
@@ -358,6 +367,15 @@ def _comparison(sign: str) -> Callable[[Stub, object], bool]:
 
 for _name, _sign in (("lt", "<"), ("le", "<="), ("gt", ">"), ("ge", ">=")):
     setattr(Stub, f"__{_name}__", _comparison(_sign))
+
+
+def _rescaled(parameters: Any, factor: Any = 1.0, *_: object) -> None:
+    """Multiplies the gradients of parameters in place."""
+    if isinstance(parameters, torch.nn.Module):
+        parameters = parameters.parameters()
+    for p in [parameters] if isinstance(parameters, torch.Tensor) else parameters:
+        if p.grad is not None:
+            p.grad.mul_(factor)
 
 
 def _is_data(value: object) -> bool:

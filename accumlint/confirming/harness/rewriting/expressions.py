@@ -88,6 +88,9 @@ class Expressions(ast.NodeTransformer):
             node.args[0] = runtime("start", self.visit(first), self.visit(end), at=node)
         if text == "vars" and len(node.args) == 1:
             return runtime("settings", self.visit(node.args[0]), at=node)
+        if text.endswith("Plugin"):
+            # The configuration of an absent framework.
+            return placed(ast.Constant(None), node)
         if last in frameworks.WRAPPERS and node.args:
             # The wrapped model may be built in place.
             first = node.args[0]

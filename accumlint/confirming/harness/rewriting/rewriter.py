@@ -35,6 +35,7 @@ from accumlint.confirming.harness.rewriting.slicing import (
     pattern,
     with_inner,
 )
+from accumlint.confirming.harness.rewriting.written_windows import Sized, size_of
 
 _DECORATORS = {
     "staticmethod", "classmethod", "property", "contextmanager", "contextlib.contextmanager", "dataclass",
@@ -65,7 +66,10 @@ def rewritten(text: str, filename: str, guide: Guide) -> ast.Module:
     for call in calls:
         if (place := slicer.place(call)) in guide.clippers:
             clippers.setdefault(place, call)
+    size = size_of(tree)
     tree = _Rewriter(guide, slicer.eventful, set(clippers.values()), calls, tree.body).visit(tree)
+    if size:
+        tree = Sized(size).visit(tree)
     future = ast.ImportFrom("__future__", [ast.alias("annotations")], 0)
     # Nothing needs the docstring, which alone could precede a future import.
     tree.body.insert(0, future)
@@ -175,8 +179,14 @@ class _Rewriter(Expressions):
         return self.careful(node, tuple(a.asname or a.name for a in node.names if a.name != "*"))
 
     def visit_Assign(self, node: ast.Assign) -> ast.AST:
+        if all(ast.unparse(target).startswith("torch.") for target in node.targets):
+            # Global switches of torch do not change gradients.
+            return placed(ast.Pass(), node)
         bound = pattern(node.targets[0])
+        whole = shapes.moved(node.value)
         value = self.visit(node.value)
+        if whole is not None:
+            value = runtime("moved", self.visit(whole), later(value), at=node)
         chained = len(node.targets) > 1
         if not chained and isinstance(bound, str) and self.is_alias(node.value, bound):
             node.value = value

@@ -97,6 +97,11 @@ class Slice:
                 self.kept.update(_beginnings(statement))
             if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
                 self._scope(statement.body)
+            if isinstance(statement, ast.ClassDef) and any(
+                ast.unparse(base).endswith(("Enum", "Flag")) for base in statement.bases
+            ):
+                # Members of an enumeration are read through their class.
+                self.kept.update(statement.body)
         # Keep the definitions of all names that kept statements read.
         known = -1
         while known < len(self.kept):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 _STEPS = re.compile(r"\.accumulate\(|accumulation|accum_|sync_gradients")
@@ -16,18 +17,21 @@ class Source:
     """How a source uses its names.
 
     `called` and `read` are attribute names; a called one is not a setting. `subscripted` are names that are indexed by
-    words. `prepares`: the source calls Accelerate's `prepare`; `accelerated`: another file does, and passes the
-    Accelerator; `mentions_steps`: the source mentions accumulation steps. `from_one` are names from which one is
-    subtracted, such as an epoch that counts from one.
+    words, and `keyed` the words of those that are iterated over. `prepares`: the source calls Accelerate's `prepare`;
+    `accelerated`: another file does, and passes the Accelerator; `mentions_steps`: the source mentions accumulation
+    steps. `from_one` are names from which one is subtracted, such as an epoch that counts from one. `windows` are names
+    of lists of the micro-batches of one update.
     """
 
     called: frozenset[str]
     read: frozenset[str]
+    keyed: dict[str, tuple[str, ...]]
     subscripted: frozenset[str]
     prepares: bool
     accelerated: bool
     mentions_steps: bool
     from_one: frozenset[str]
+    windows: frozenset[str]
 
 
 def look(text: str) -> Source:
@@ -39,15 +43,41 @@ def look(text: str) -> Source:
     nodes = list(ast.walk(ast.parse(text)))
     called = (n.func for n in nodes if isinstance(n, ast.Call))
     prepares = ".prepare(" in text
+    keys = _keys(nodes)
     return Source(
         called=frozenset(f.attr for f in called if isinstance(f, ast.Attribute)),
         read=frozenset(n.attr for n in nodes if isinstance(n, ast.Attribute)),
-        subscripted=frozenset(filter(None, map(_subscripted, nodes))),
+        keyed={name: keys[name] for name in _iterated(nodes) & keys.keys()},
+        subscripted=frozenset(keys),
         prepares=prepares,
         accelerated=not prepares and bool(_DRIVES.search(text)),
         mentions_steps=bool(_STEPS.search(text)),
         from_one=frozenset(filter(None, map(_reduced, nodes))),
+        windows=frozenset(name for node in nodes for name in _windows(node)),
     )
+
+
+def _windows(outer: ast.AST) -> Iterator[str]:
+    """Lists that a loop fills and iterates over, before a step."""
+    if not isinstance(outer, ast.For | ast.While):
+        return
+    inside = list(ast.walk(outer))
+    listed = {
+        target.id
+        for node in inside
+        if isinstance(node, ast.Assign)
+        for target in node.targets
+        if isinstance(target, ast.Name)
+    }
+    for inner in inside:
+        if isinstance(inner, ast.For) and inner is not outer and not _steps(inner):
+            through = (n.id for n in ast.walk(inner.iter) if isinstance(n, ast.Name))
+            yield from (name for name in through if name in listed and _steps(outer))
+
+
+def _steps(loop: ast.AST) -> bool:
+    calls = (n.func for n in ast.walk(loop) if isinstance(n, ast.Call))
+    return any(isinstance(f, ast.Attribute) and f.attr == "step" for f in calls)
 
 
 def _reduced(node: ast.AST) -> str:
@@ -59,10 +89,20 @@ def _reduced(node: ast.AST) -> str:
             return ""
 
 
-def _subscripted(node: ast.AST) -> str:
-    """The name that an expression indexes by a word, "" for none."""
-    match node:
-        case ast.Subscript(value=ast.Name(name), slice=ast.Constant(str())):
-            return name
-        case _:
-            return ""
+def _keys(nodes: Iterable[ast.AST]) -> dict[str, tuple[str, ...]]:
+    """The words by which mappings under a name are indexed."""
+    keys: dict[str, dict[str, None]] = {}
+    for node in nodes:
+        match node:
+            case ast.Subscript(value=ast.Name(name), slice=ast.Constant(str(key))):
+                keys.setdefault(name, {})[key] = None
+            case _:
+                pass
+    return {name: tuple(found) for name, found in keys.items()}
+
+
+def _iterated(nodes: Iterable[ast.AST]) -> set[str]:
+    """The names of mappings whose items are read."""
+    calls = (node.func for node in nodes if isinstance(node, ast.Call) and not node.args)
+    methods = (f for f in calls if isinstance(f, ast.Attribute) and f.attr == "items")
+    return {f.value.id for f in methods if isinstance(f.value, ast.Name)}

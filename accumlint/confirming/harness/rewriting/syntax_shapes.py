@@ -253,6 +253,46 @@ def mentioned(node: ast.expr | ast.stmt) -> Iterator[str]:
             yield ast.unparse(inner)
 
 
+# Tensor methods that change the device or layout and keep the values.
+_PLACING = {"to", "cuda", "cpu", "npu", "xpu", "mps", "pin_memory", "contiguous", "clone"}
+
+
+def moved(value: ast.expr) -> ast.expr | None:
+    """The micro-batch whose parts all move to a device, as in `tuple(t.to(device) for t in batch)`; None for others."""
+    match value:
+        case ast.Call(func=ast.Name(id="tuple" | "list"), args=[made], keywords=[]):
+            value = made
+        case _:
+            pass
+    match value:
+        case ast.GeneratorExp(part, [each]) | ast.ListComp(part, [each]):
+            if each.ifs or not isinstance(each.target, ast.Name):
+                return None
+            name, whole = each.target.id, each.iter
+        case ast.DictComp(
+            key=ast.Name(key),
+            value=part,
+            generators=[
+                ast.comprehension(
+                    ast.Tuple([ast.Name(first), ast.Name(name)]),
+                    ast.Call(func=ast.Attribute(value=whole, attr="items")),
+                    [],
+                )
+            ],
+        ) if key == first:
+            pass
+        case _:
+            return None
+    for branch in [part.body, part.orelse] if isinstance(part, ast.IfExp) else [part]:
+        match branch:
+            case ast.Call(func=ast.Attribute(value=ast.Name(item), attr=method)):
+                if item == name and method in _PLACING:
+                    return copy.deepcopy(whole)
+            case _:
+                pass
+    return None
+
+
 def is_quotient(bound: Pattern, value: ast.expr) -> bool:
     """True for accumulation steps that are the result of a division."""
     if not isinstance(bound, str) or not names.is_steps(bound.rpartition(".")[2]):
