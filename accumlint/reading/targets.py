@@ -59,7 +59,7 @@ TABLE = {
     "loss mask": Row(Kind.VARIES, 3, "a mask says which positions the loss counts"),
     "tuning data": Row(Kind.VARIES, 3, "the rows are instructions or conversations"),
     "text": Row(
-        Kind.VARIES, 3, "the model is one of text, and neither its code nor its data's is here"
+        Kind.VARIES, 3, "a library of language models is imported, and no code of the data is here"
     ),
     "collator": Row(Kind.VARIES, 2, "the collator pads labels where rows differ in length"),
     "truncated": Row(Kind.VARIES, 1, "rows are truncated one by one"),
