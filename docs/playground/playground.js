@@ -85,7 +85,7 @@ function fail(problem) {
 let timer = 0;
 function soon() {
   clearTimeout(timer);
-  timer = setTimeout(ask, 120);
+  timer = setTimeout(ask, 40);
 }
 
 // What comes back.
