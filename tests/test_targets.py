@@ -183,6 +183,7 @@ NETS = "class Net(nn.Module):\n    def forward(self, x, y):\n        return self
         (TEXT + "from nets import Net\nmodel = Net()\n" + TRAIN, {"nets.py": NETS}, []),
         (TEXT + TRAIN, {"main.py": "from loop import train\ntrain(net, rows, optimizer, 4)\n"}, []),
         (TEXT + TRAIN.replace(".loss", "['action_loss']"), {}, []),
+        (TEXT + TRAIN + "trainer.model_accepts_loss_kwargs = False\n", {}, []),
         (TEXT + TRAIN.replace("model(**batch).loss", "F.mse_loss(model(batch), 0)"), {}, []),
     ],
     ids=[
@@ -192,6 +193,7 @@ NETS = "class Net(nn.Module):\n    def forward(self, x, y):\n        return self
         "its model is here",
         "its caller is here",
         "one of several",
+        "no count",
         "another loss",
     ],
 )

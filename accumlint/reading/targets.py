@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 from accumlint.common.frozen import frozen
 from accumlint.files.source import nodes
 from accumlint.reading import ir as p
+from accumlint.reading.frameworks import TRAINER_SWITCHES
 
 if TYPE_CHECKING:
     from accumlint.reading.syntax import Source
@@ -160,20 +161,25 @@ def joined(own: Iterable[Evidence], *further: Iterable[Evidence]) -> tuple[Evide
 
 
 def of_text(source: Source, found: Iterable[Evidence]) -> Iterator[Evidence]:
-    """What a file that stands alone tells by the libraries that it imports, where nothing in it tells otherwise."""
+    """What a file that stands alone tells by the libraries that it imports, where nothing in it tells otherwise.
+
+    Whoever says that a loss takes no count has thought of it.
+    """
     if any(e.row.kind is Kind.EQUAL or e.key in _OF_DATA for e in found):
         return
+    imports: list[Evidence] = []
     for node in nodes(source.tree):
         match node:
             case (
                 ast.ImportFrom(module=str(name), level=0)
                 | ast.Import(names=[ast.alias(name=name), *_])
-            ):
-                if name.partition(".")[0] in _OF_TEXT:
-                    yield Evidence("text", node, source, is_local=True)
-                    return
+            ) if name.partition(".")[0] in _OF_TEXT:
+                imports.append(Evidence("text", node, source, is_local=True))
+            case ast.Attribute(attr=name) | ast.Name(id=name) if name in TRAINER_SWITCHES:
+                return
             case _:
                 pass
+    yield from imports[:1]
 
 
 def _defined(found: Iterable[ast.AST]) -> set[str]:
