@@ -142,14 +142,17 @@ class MeanLossNotNormalisedByTokens(Rule):
     fix = Applicability.UNSAFE
 
     def check_program(self, program: Program) -> Iterator[Finding]:
-        for call, why in program.dividing_trainers:
+        for trainer in program.stock_trainers:
+            if not trainer.divided:
+                continue
+            call = trainer.call
             evidence = evidence_from_trainers(program.evidence)
             sure = confidence_of(about_losses(evidence, of_model=True))
             if sure is not None:
                 found = self.at(
                     call,
                     f"`{dotted(call.func)}` divides the mean loss of each micro-batch by the accumulation steps, since "
-                    f"{why}, although the numbers of targets behind it may differ",
+                    f"{trainer.divided}, although the numbers of targets behind it may differ",
                     confidence=sure,
                     related=[Related(e.part, e.row.says) for e in evidence],
                 )

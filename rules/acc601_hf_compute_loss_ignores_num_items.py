@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from accumlint.editing import After, Before, Insert, Replace
 from accumlint.reading.frameworks import TRAINER_SWITCHES
@@ -21,6 +22,7 @@ from accumlint.rule import (
     Finding,
     Fix,
     Observed,
+    Related,
     Rule,
     Severity,
     Symptom,
@@ -43,7 +45,11 @@ class HfComputeLossIgnoresNumItems(Rule):
     no longer divides by the accumulation steps, because it expects the loss to divide by the count. A mean over the
     micro-batch is divided by neither: the gradient is N times too long, and N times the number of ranks with a
     `compute_loss_func` under DDP. The reported loss grows with the accumulation steps as well. The same holds for a
-    `training_step` that goes backward itself: the Trainer divides in the method that it takes the place of.
+    `training_step` that goes backward itself: the Trainer divides in the method that it takes the place of. And it
+    holds for a model of the project that a stock Trainer trains: a `forward` that takes `labels` and `**kwargs` is
+    given the count among these, and where it reads nothing of them, the mean is divided by neither. It is reported at
+    the call that makes the Trainer. Drop `**kwargs` from the `forward`, or set `accepts_loss_kwargs = False` in the
+    model's class, and the Trainer divides.
 
     Bad:
 
@@ -109,18 +115,19 @@ class HfComputeLossIgnoresNumItems(Rule):
     is a pair (`query, passage = inputs`), or only other keys are read from it; on the reward trainers of trl, the
     trainers of sentence-transformers and others of retrievers, whose batches are like that. Of a `training_step`, where
     its class inherits from another Trainer than that of transformers, whose loss may be divided; where the accumulation
-    steps are read before it returns; where it takes no count, as until transformers 4.45, whose Accelerator divided.
-    The finding on a method is `likely`, since it rests on the model's signature, or on the backward not being
-    DeepSpeed's, which divides; on a `compute_loss_func` it is `certain`.
+    steps are read before it returns; where it takes no count, as until transformers 4.45, whose Accelerator divided. Of
+    a model, where the project pins a transformers below 4.46, which divides. The finding on a method is `likely`, since
+    it rests on the model's signature, or on the backward not being DeepSpeed's, which divides; on a `compute_loss_func`
+    it is `certain`.
 
     When the fix is not offered: on a `compute_loss_func`, which no attribute can help. The fix restores the division by
     the accumulation steps; it is unsafe where counts are seen to differ, since the mean of means remains (ACC101). That
     of a `training_step` is unsafe, since DeepSpeed divides in the same call.
 
-    Measured (N = 4, transformers 5.17): relative error 3.0, cosine 1, length 4 on equal counts; 8.6, .37, 8.9 on
-    uneven ones. `compute_loss_func`: length 4 on one rank, 8 on two. `super().compute_loss(model, inputs)` without the
-    count: length 4. With `model_accepts_loss_kwargs = False`: exact on equal counts. Dividing by
-    the count without the number of processes on two ranks: length .5.
+    Measured (N = 4, transformers 5.17): relative error 3.0, cosine 1, length 4 on equal counts; 8.6, .37, 8.9 on uneven
+    ones. A model that drops `**kwargs`: length 4.0 (transformers 5.24). `compute_loss_func`: length 4 on one rank, 8 on
+    two. `super().compute_loss(model, inputs)` without the count: length 4. With `model_accepts_loss_kwargs = False`:
+    exact on equal counts. Dividing by the count without the number of processes on two ranks: length .5.
 
     See: [transformers #37766][growing] and [#34198][func]; [trl #4104][reward] on the trainers that are right;
     `training_step` and `compute_loss` in `transformers/trainer.py`.
@@ -138,6 +145,7 @@ class HfComputeLossIgnoresNumItems(Rule):
     fix = Applicability.SAFE
 
     def check_program(self, program: Program) -> Iterator[Finding]:
+        yield from self.of_models(program)
         passed = loss_functions(program)
         for function in program.functions:
             for backward in undivided_backwards(function, class_of(program, function)):
@@ -166,6 +174,24 @@ class HfComputeLossIgnoresNumItems(Rule):
                         f"`{function.name}` ignores `num_items_in_batch`, and the Trainer does not divide "
                         "a `compute_loss_func` by the accumulation steps",
                     )
+
+    def of_models(self, program: Program) -> Iterator[Finding]:
+        """The stock trainers whose model is given the count and divides by nothing."""
+        for trainer in program.stock_trainers:
+            if trainer.model is not None:
+                found = self.at(
+                    trainer.call,
+                    f"{trainer.undivided}, and `{dotted(trainer.call.func)}` does not divide its loss by the "
+                    "accumulation steps",
+                    confidence=Confidence.LIKELY,
+                    related=[
+                        Related(
+                            trainer.model,
+                            "is given the count of the window, and divides by nothing",
+                        )
+                    ],
+                )
+                yield replace(found, conditions=(("gradient_accumulation_steps > 1", "true"),))
 
 
 def loss_functions(program: Program) -> frozenset[str]:

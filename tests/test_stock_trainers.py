@@ -63,7 +63,7 @@ def script(
     )
 
 
-def told(folder: Path, text: str, beside: dict[str, str]) -> list[str]:
+def told(folder: Path, text: str, beside: dict[str, str], code: str = "ACC101") -> list[str]:
     (folder / ".git").mkdir()
     for name, content in {**beside, "train.py": text}.items():
         file = folder / name
@@ -72,10 +72,11 @@ def told(folder: Path, text: str, beside: dict[str, str]) -> list[str]:
     file = folder / "train.py"
     (checked,) = check([Target(str(file), str(file), Settings(folder))])
     assert not checked.problems
-    return [r.message for r in checked.reports if r.code == "ACC101"]
+    return [r.message for r in checked.reports if r.code == code]
 
 
 Beside = dict[str, str]
+COUNTED = OF_MODEL.format(base="PreTrainedModel", more=", **kwargs")
 OWN_TEXT = OF_MODEL.format(base="nn.Module", more="")
 SPOKEN: dict[str, tuple[str, Beside, str]] = {
     "an old release is pinned": (script(), OLD, "transformers 4.31"),
@@ -85,6 +86,11 @@ SPOKEN: dict[str, tuple[str, Beside, str]] = {
         "transformers 4.31",
     ),
     "the model takes no `**kwargs`": (script(model=OWN_TEXT), NEW, "`Net.forward` takes no"),
+    "the model has no `labels` that the Trainer could count": (
+        script(model=COUNTED.replace("labels", "targets")),
+        NEW,
+        "`Net.forward` takes no `labels` that could be counted",
+    ),
     "the model says so": (
         script(model=OF_MODEL.format(base="PreTrainedModel", more=", **kwargs").replace(
             "    def forward", "    accepts_loss_kwargs = False\n\n    def forward"
@@ -221,6 +227,45 @@ def test_a_trainer_that_counts_or_has_nothing_to_count_is_not_told(
     text: str, beside: dict[str, str], tmp_path: Path
 ) -> None:
     assert told(tmp_path, text, beside) == []
+
+
+# Whether neither the Trainer nor the model divides.
+UNDIVIDED: dict[str, tuple[str, Beside, bool]] = {
+    "the model drops the count": (script(model=COUNTED), NEW, True),
+    "whichever release is there": (script(model=COUNTED), {}, True),
+    "the model hands the count on": (
+        script(model=COUNTED.replace("labels=labels)", "labels=labels, **kwargs)")), NEW, False,
+    ),
+    "the model reads the count": (
+        script(model=COUNTED.replace("**kwargs", "num_items_in_batch=None, **kwargs")), NEW, False,
+    ),
+    "the model says that it counts nothing": (
+        script(model=COUNTED.replace(
+            "    def forward", "    accepts_loss_kwargs = False\n\n    def forward"
+        )), NEW, False,
+    ),
+    "a release that gives no count": (script(model=COUNTED), OLD, False),
+    "the model has no labels": (script(model=COUNTED.replace("labels", "targets")), NEW, False),
+    "the accumulation steps are left at one": (
+        script(model=COUNTED).replace(", gradient_accumulation_steps=8", ""), NEW, False,
+    ),
+    "a subclass with a loss": (
+        script("Own", model=COUNTED, between=DERIVED.format(
+            body="def compute_loss(self, m, i): return counted(m, i)"
+        )), NEW, False,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "beside", "undivided"), UNDIVIDED.values(), ids=UNDIVIDED)
+def test_a_model_that_drops_the_count_is_divided_by_nobody(
+    text: str, beside: dict[str, str], undivided: bool, tmp_path: Path
+) -> None:
+    why = (
+        "`Net.forward` takes `**kwargs` and ignores `num_items_in_batch`, and `Trainer` does not "
+        "divide its loss by the accumulation steps"
+    )
+    assert told(tmp_path, text, beside, "ACC601") == [why] * undivided
 
 
 @pytest.mark.parametrize(

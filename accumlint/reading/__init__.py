@@ -6,7 +6,7 @@ from accumlint.files.source import UnreadableSource
 from accumlint.reading.neighbours import neighbours
 from accumlint.reading.program import Program
 from accumlint.reading.project import Project
-from accumlint.reading.stock_trainers import dividing
+from accumlint.reading.stock_trainers import stock_trainers
 
 __all__ = ["UnreadableSource", "read"]
 
@@ -29,6 +29,6 @@ def read(text: str, path: str, project: Project) -> Program:
         read_evidence=lambda caller: project.memory.once(
             ("evidence", caller.path), lambda: caller.evidence, ()
         ),
-        read_trainers=lambda program: dividing(program, project),
+        read_trainers=lambda program: stock_trainers(program, project),
         keep=lambda: project.keep(module),
     )

@@ -34,6 +34,7 @@ from accumlint.reading.ir import (
 from accumlint.reading.roles import Roles, infer
 from accumlint.reading.syntax import Source
 from accumlint.reading.targets import Evidence, gathered, joined, of_text
+from accumlint.reading.trainer_methods import StockTrainer
 
 N = TypeVar("N", bound=Node)
 
@@ -70,7 +71,7 @@ class Program:
     read_evidence: Callable[[Program], tuple[Evidence, ...]] = field(
         default=lambda caller: caller.evidence, repr=False
     )
-    read_trainers: Callable[[Program], Iterable[tuple[Call, str]]] = field(
+    read_trainers: Callable[[Program], Iterable[StockTrainer]] = field(
         default=lambda _: (), repr=False
     )
     keep: Callable[[], None] = field(default=lambda: None, repr=False)
@@ -81,11 +82,15 @@ class Program:
         found = gathered([(self.source, self.source.tree), *self.neighbours])
         if not self.neighbours and not self.callers:
             found = (*found, *of_text(self.source, found))
-        known = {self.source.path, *(source.path for source in self.others)}
-        for source in {e.source.path: e.source for e in found}.values():
-            if source.path not in known:
-                self.others.append(source)
+        self._met(e.source for e in found)
         return joined(found, *map(self.read_evidence, self.callers))
+
+    def _met(self, sources: Iterable[Source]) -> None:
+        """Notes other files in which something was seen that is shown."""
+        known = {self.source.path, *(source.path for source in self.others)}
+        for path, source in {source.path: source for source in sources}.items():
+            if path not in known:
+                self.others.append(source)
 
     @cached_property
     def neighbours(self) -> tuple[tuple[Source, ast.AST], ...]:
@@ -93,9 +98,11 @@ class Program:
         return tuple(self.read_neighbours(self))
 
     @cached_property
-    def dividing_trainers(self) -> tuple[tuple[Call, str], ...]:
-        """The trainers of a framework that divide the mean of the model's loss by the steps, each with the reason."""
-        return tuple(self.read_trainers(self))
+    def stock_trainers(self) -> tuple[StockTrainer, ...]:
+        """The trainers of a framework that take the loss from the model, where it is known whether they divide it."""
+        found = tuple(self.read_trainers(self))
+        self._met(trainer.model.source for trainer in found if trainer.model is not None)
+        return found
 
     @cached_property
     def roles(self) -> Roles:

@@ -1,4 +1,4 @@
-"""Calls of trainers and engines that take the loss from the model and divide its mean by the accumulation steps."""
+"""Calls of trainers and engines that take the loss from the model: which divide its mean by the accumulation steps."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from accumlint.reading.hooks import (
 from accumlint.reading.pins import Version, as_text, newest
 from accumlint.reading.program import Program
 from accumlint.reading.project import Project
+from accumlint.reading.trainer_methods import StockTrainer
 
 # Since this release the Trainer gives the number of targets in the window to a model whose `forward` takes `**kwargs`,
 # and divides by the accumulation steps for others only.
@@ -67,14 +68,16 @@ _HOOKS = [hook for hook in HOOKS if hook.division is Division.UNLESS_COUNTED]
 _OF_MODELS = "accepts_loss_kwargs"
 
 
-def dividing(program: Program, project: Project) -> Iterator[tuple[p.Call, str]]:
-    """The calls that make such a trainer or let an engine train, and why the mean of each micro-batch is divided."""
+def stock_trainers(program: Program, project: Project) -> Iterator[StockTrainer]:
+    """The calls of a file of which it is known whether the mean of each micro-batch is divided."""
     if any(
         p.dotted(made.func) == "deepspeed.initialize"
         for made in program.calls.get("initialize", ())
     ):
         for call in program.calls.get("train_batch", ()):
-            yield call, "DeepSpeed's pipeline averages the losses of the micro-batches"
+            yield StockTrainer(
+                call, "DeepSpeed's pipeline averages the losses of the micro-batches"
+            )
     for call in program.of(p.Call):
         name = p.dotted(call.func)
         known = "Trainer" in name or name in program.classes
@@ -91,15 +94,18 @@ def dividing(program: Program, project: Project) -> Iterator[tuple[p.Call, str]]
         switched = {set_to(switch, classes) for switch in TRAINER_SWITCHES} - {None}
         if switched:
             if switched == {False}:
-                yield call, f"`{classes[0].name}` says that its loss counts no window"
-        elif why := _reason(call, classes, program, project):
-            yield call, why
+                yield StockTrainer(call, f"`{classes[0].name}` says that its loss counts no window")
+        elif (found := _judged(call, classes, program, project)) is not None:
+            yield found
 
 
-def _reason(call: p.Call, trainers: tuple[p.Class, ...], program: Program, project: Project) -> str:
-    """Why a trainer divides for its model, "" where it does not, or where that is not known."""
+def _judged(
+    call: p.Call, trainers: tuple[p.Class, ...], program: Program, project: Project
+) -> StockTrainer | None:
+    """What a trainer does with the loss of its model, None where that is not known."""
     model = _model(call, program)
     names = {""}
+    ignoring: dict[str, p.Function] = {}
     for value in program.assigned.get(p.render(model), ()) if model is not None else ():
         made = p.dotted(value.func) if isinstance(value, p.Call) else ""
         name = re.sub(r"\.from_(pretrained|config)$", "", made)
@@ -107,17 +113,32 @@ def _reason(call: p.Call, trainers: tuple[p.Class, ...], program: Program, proje
         classes, _ = _lineage(name, program, project)
         forward = next((c.methods["forward"] for c in classes if "forward" in c.methods), None)
         if set_to(_OF_MODELS, classes) is False:
-            return f"`{classes[0].name}` sets `{_OF_MODELS}` to False"
-        if forward is not None and not any(param.star == "**" for param in forward.params):
-            return f"`{classes[0].name}.forward` takes no `**kwargs`"
+            return StockTrainer(call, f"`{classes[0].name}` sets `{_OF_MODELS}` to False")
+        if forward is not None:
+            why = f"`{classes[0].name}.forward`"
+            if not any(param.star == "**" for param in forward.params):
+                return StockTrainer(call, f"{why} takes no `**kwargs`")
+            if _drops_the_rest(forward) and "labels" not in {q.name for q in forward.params}:
+                return StockTrainer(call, f"{why} takes no `labels` that could be counted")
+            if _drops_the_rest(forward) and "labels" in forward.names_read:
+                ignoring[f"{why} takes `**kwargs` and ignores `num_items_in_batch`"] = forward
     limit, because = _newest(call, trainers, program, project)
+    if limit is not None and limit < _COUNTING_SINCE:
+        return StockTrainer(call, because)
+    for why, forward in ignoring.items():
+        return StockTrainer(call, undivided=why, model=forward)
     since, name = max((_taking_since(name), name) for name in names)
     if limit is None or limit >= since:
-        return ""
-    if limit < _COUNTING_SINCE:
-        return because
+        return None
     taking = f"models of `{name}` take" if name.startswith("Auto") else f"`{name}` takes"
-    return f"{because}, where {taking} no `**kwargs`"
+    return StockTrainer(call, f"{because}, where {taking} no `**kwargs`")
+
+
+def _drops_the_rest(forward: p.Function) -> bool:
+    """True for a `forward` that reads nothing of what it is given besides its named parameters: no count of targets."""
+    rest = {param.name for param in forward.params if param.star == "**"}
+    named = {param.name for param in forward.params}
+    return forward.names_read.isdisjoint(rest) and "num_items_in_batch" not in named
 
 
 def _model(call: p.Call, program: Program) -> p.Expr | None:

@@ -1,14 +1,29 @@
-"""What a method of a Trainer's subclass does with the count of targets that the Trainer of transformers gives it."""
+"""What Trainers, their methods and their models do with the count of targets that the Trainer of transformers makes."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from accumlint.common.frozen import frozen
 from accumlint.reading import ir as p
 from accumlint.reading.names import is_steps
 
 # Trainers that divide in their own `training_step`, and nowhere else.
 _DIVIDING = frozenset({"Trainer", "Seq2SeqTrainer"})
+
+
+@frozen
+class StockTrainer:
+    """A call that makes a trainer which takes the loss from its model, or that lets an engine train.
+
+    `divided` tells why the mean of each micro-batch is divided by the accumulation steps, or `undivided` why neither
+    the trainer nor the model divides it; `model` is the `forward` that this rests on.
+    """
+
+    call: p.Call
+    divided: str = ""
+    undivided: str = ""
+    model: p.Function | None = None
 
 
 def goes_backward(cls: p.Class, name: str) -> bool:

@@ -204,7 +204,9 @@ class EntryCall:
         around = machine.borders.graph.callers(machine.program.functions, function)
         if machine.trip_counts.has_training_loop(function.body, around):
             run_through(machine, closure, receiver, function)
-            if machine.state.by_epochs:
+            if machine.state.by_epochs and not machine.trip_counts.has_epochs(
+                function.body, around
+            ):
                 self.calls = "twice"
                 run_through(machine, closure, receiver, function)
             return

@@ -87,6 +87,10 @@ class TripCounts:
         """True when some statements lead to a loop that holds a backward, by other functions than those `around`."""
         return any(True for _ in self._training_loops(body, set(), around))
 
+    def has_epochs(self, body: tuple[p.Stmt, ...], around: Set[p.Function] = frozenset()) -> bool:
+        """True when some statements lead to a training loop inside another one."""
+        return any(self.holds_loop(loop) for loop in self._training_loops(body, set(), around))
+
     def _training_loops(
         self, body: tuple[p.Stmt, ...], seen: set[str], around: Set[p.Function] = frozenset()
     ) -> Iterator[p.For | p.While]:
