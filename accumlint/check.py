@@ -361,6 +361,7 @@ def _check_program(text: Text, data: bytes, target: Target, shared: Shared) -> E
     sites = coverage.coverage(program, exploration)
     problems = (
         *file_problems.stopped(program, exploration, sites, text, target),
+        *file_problems.unjudged(program, exploration, text, target),
         *file_problems.left_out(shared.memory, found.budget, target),
         *file_problems.failed(found.broken, target),
     )

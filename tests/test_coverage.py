@@ -118,3 +118,28 @@ def test_a_cached_run_tells_the_same(run: Run, tmp_path: Path) -> None:
     assert (site["read"], site["reasons"]) == ("partly", ["no optimizer step is reached"])
     assert list((tmp_path / "cache").glob("*.json"))
     assert run(*asked, "--cache-dir", str(tmp_path / "cache")).out == told.out
+
+
+# A loop whose backward stands in a base class or in an object of another package, and whether its step is told of.
+UNJUDGED = {
+    "the method of a base class": ("self.training_step(model, x)", True),
+    "an object's method": ("work.accumulate_gradients(x)", True),
+    "a backward of the loop": ("model(x).mean().backward()", False),
+}
+
+
+@pytest.mark.parametrize(("trained", "told"), UNJUDGED.values(), ids=UNJUDGED)
+def test_a_step_without_a_backward_that_can_be_followed_is_told(
+    run: Run, trained: str, told: bool
+) -> None:
+    loop = f"class Own(Base):\n    def train(self):\n        for i, x in enumerate(loader):\n            {trained}\n"
+    text = f"{HEAD}{loop}            optimizer.step()\n            optimizer.zero_grad()\n"
+    Path("train.py").write_text(text)
+    done = run("check", "--isolated", "train.py")
+    warning = (
+        "`optimizer.step()` was not judged: no backward call that leads to it could be followed"
+    )
+    assert (f"train.py:7: warning: {warning}" in done.err, "All clear" in done.out) == (
+        told,
+        not told,
+    )

@@ -7,11 +7,11 @@ from collections.abc import Collection, Iterator
 
 from accumlint.common.frozen import frozen
 from accumlint.reading import names
-from accumlint.reading.ir import Attr, Call, Class, Node, dotted, walk
+from accumlint.reading.ir import Attr, Call, Class, For, Node, While, dotted, walk
 from accumlint.reading.program import Program
 from accumlint.tracing import Exploration
 from accumlint.tracing.budget import CALLERS, LATE, SPENT
-from accumlint.tracing.trace import Backward, Run
+from accumlint.tracing.trace import Backward, Run, Step
 
 WHOLE, PARTLY, NOT = "whole", "partly", "not"
 # What calls `backward` under these names are: a tensor's or a framework's, and Lightning's.
@@ -55,6 +55,26 @@ def coverage(program: Program, exploration: Exploration) -> list[Site]:
         },
     }  # fmt: skip
     return sorted(found.values(), key=lambda site: program.place(site.node).line)
+
+
+def unjudged_steps(program: Program, exploration: Exploration) -> list[Call]:
+    """The steps of optimizers in loops to which no trace leads, in a file that goes nowhere backward by itself."""
+    if _best(program, exploration) or any(True for _ in _sites(program, ())):
+        return []
+    reached = {
+        exploration.leads.get(event.node, event.node).at
+        for traces in exploration.traces
+        for trace in traces
+        for event in (*trace.main.of(Step), *trace.main.of(Backward))
+    }
+    return [
+        call
+        for call in program.calls.get("step", ())
+        if isinstance(call.func, Attr)
+        and "optimizer" in (program.roles.of(base := dotted(call.func.base)), names.role_of(base))
+        and call.at not in reached
+        and any(isinstance(node, For | While) for node in program.above(call))
+    ]
 
 
 def cut(exploration: Exploration) -> str:

@@ -12,6 +12,7 @@ from accumlint.config import shown
 from accumlint.diagnostics.results.report import Report
 from accumlint.files.inputs.discovery import Target
 from accumlint.files.inputs.document import Text
+from accumlint.reading.ir import dotted
 
 if TYPE_CHECKING:
     from accumlint.diagnostics.coverage import Site
@@ -43,6 +44,18 @@ def stopped(
         where = f"lines {first} and {last}" if first else f"line {last}"
         message += f"; not read: `backward()` at {where}"
     yield Problem(target.shown, message, Kind.WARNING, int(lines[0]) if lines else None)
+
+
+def unjudged(
+    program: Program, exploration: Exploration, text: Text, target: Target
+) -> Iterator[Problem]:
+    """What is told of a loop whose backward stands where it could not be followed to."""
+    from accumlint.diagnostics import coverage
+
+    for call in coverage.unjudged_steps(program, exploration)[:1]:
+        line = text.line(program.place(call).line)
+        message = f"`{dotted(call.func)}()` was not judged: no backward call that leads to it could be followed"
+        yield Problem(target.shown, message, Kind.WARNING, line)
 
 
 def left_out(memory: Memory, budget: Budget, target: Target) -> Iterator[Problem]:

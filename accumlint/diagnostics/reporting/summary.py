@@ -26,7 +26,9 @@ def summary(results: Sequence[Checked], look: Look, *, listed: bool = True) -> I
         return
     reports = [report for result in results for report in result.reports]
     checked = [r for r in results if all(p.kind is Kind.WARNING for p in r.problems)]
-    whole = all(backward.state == "whole" for result in results for backward in result.backwards)
+    whole = not any(result.problems for result in results) and all(
+        backward.state == "whole" for result in results for backward in result.backwards
+    )
     if reports:
         by_severity = Counter(report.severity for report in reports)
         parts = [count(by_severity[s], s) for s in SEVERITIES if by_severity[s]]
