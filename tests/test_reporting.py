@@ -118,7 +118,7 @@ SUMMARIES = [
     ((), ["No file was checked"]),
     ((Checked("a.py"),), ["All clear: no finding in 1 file"]),
     ((READ,), ["All clear: no finding in 1 file"]),
-    ((Checked("a.py"), SLOW), ["All clear: no finding in 2 files"]),
+    ((Checked("a.py"), SLOW), ["No finding in 2 files"]),
     ((Checked("a.py"), BROKEN), ["No finding in 1 file", "1 file could not be checked"]),
     (
         (Checked("train.py", (report(), report(9, "info"), report(7, "info"))), BROKEN),

@@ -12,7 +12,6 @@ from accumlint.config import shown
 from accumlint.diagnostics.results.report import Report
 from accumlint.files.inputs.discovery import Target
 from accumlint.files.inputs.document import Text
-from accumlint.reading.ir import dotted
 
 if TYPE_CHECKING:
     from accumlint.diagnostics.coverage import Site
@@ -51,6 +50,7 @@ def unjudged(
 ) -> Iterator[Problem]:
     """What is told of a loop whose backward stands where it could not be followed to."""
     from accumlint.diagnostics import coverage
+    from accumlint.reading.ir import dotted
 
     for call in coverage.unjudged_steps(program, exploration)[:1]:
         line = text.line(program.place(call).line)

@@ -26,9 +26,7 @@ def summary(results: Sequence[Checked], look: Look, *, listed: bool = True) -> I
         return
     reports = [report for result in results for report in result.reports]
     checked = [r for r in results if all(p.kind is Kind.WARNING for p in r.problems)]
-    whole = not any(result.problems for result in results) and all(
-        backward.state == "whole" for result in results for backward in result.backwards
-    )
+    whole = all(backward.state == "whole" for result in results for backward in result.backwards)
     if reports:
         by_severity = Counter(report.severity for report in reports)
         parts = [count(by_severity[s], s) for s in SEVERITIES if by_severity[s]]
@@ -38,7 +36,7 @@ def summary(results: Sequence[Checked], look: Look, *, listed: bool = True) -> I
         )
     elif not results:
         yield "No file was checked"
-    elif len(checked) == len(results) and whole:
+    elif whole and not any(result.problems for result in results):
         yield f"{look.paint('All clear', 'good')}: no finding in {count(len(results), 'file')}"
     else:
         yield f"No finding in {count(len(checked), 'file')}"

@@ -6,7 +6,10 @@ from collections.abc import Iterator
 
 from accumlint.reading import ir as p
 
-_TO_A_NUMBER = frozenset({"item", "detach", "cpu", "mean", "float", "numpy", "tolist"})
+# What changes nothing of what it is given.
+_PURE = frozenset(
+    {"item", "detach", "cpu", "mean", "float", "numpy", "tolist", "len", "max", "min", "int", "abs"}
+)
 
 
 def numbers_shown(node: p.Call) -> Iterator[p.Expr]:
@@ -50,4 +53,4 @@ def _is_text(expression: p.Expr) -> bool:
 def is_plain(expression: p.Expr) -> bool:
     """True for a number that is only looked at: nothing is called that may do anything."""
     calls = (n.func for n in p.walk_expr(expression) if isinstance(n, p.Call))
-    return all(p.dotted(f).rpartition(".")[2] in _TO_A_NUMBER for f in calls)
+    return all(p.dotted(f).rpartition(".")[2] in _PURE for f in calls)
