@@ -129,7 +129,7 @@ SUMMARIES = [
         [
             "No finding in 1 file",
             "2 backward calls read: 1 whole, 1 partly",
-            "a.py:7: partly: one; two",
+            "a.py:7: read partly: one; two",
         ],
     ),
     (
@@ -152,7 +152,7 @@ def test_the_last_lines_sum_up(results: tuple[Checked, ...], expected: list[str]
 
 @pytest.mark.parametrize("name", ["concise", "full", "grouped", "github", "statistics"])
 def test_with_coverage_every_backward_call_is_listed(name: str) -> None:
-    told = ["2 backward calls read: 1 whole, 1 partly", "a.py:4: whole", "a.py:7: partly: one; two"]
+    told = ["2 backward calls read: 1 whole, 1 partly", "a.py:4: read whole", "a.py:7: read partly: one; two"]
     assert lines(name, Look(coverage=True), PARTLY)[-3:] == told
     # Who wants findings only, and coverage, gets the list without the sums.
     assert lines(name, Look(coverage=True, quiet=True), PARTLY) == told[1:]
