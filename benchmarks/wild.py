@@ -28,7 +28,7 @@ from labelled import InputError, Source, source, toml
 ROOT = Path(__file__).parents[1]
 DATA, PAGE, MARK = ROOT / "docs" / "data" / "wild.toml", ROOT / "docs" / "wild.md", "defects"
 HOST = "https://github.com"
-OPTIONS = ("--isolated", "--output-format", "json")
+OPTIONS = ("--isolated", "--output-format", "json", "--timeout", "300")
 
 
 @dataclass(frozen=True)

@@ -36,6 +36,7 @@ CHANGED = [
     ("letters that are not ASCII", "größe = 'Müller'", "word1 = 'Word2'"),
     ("a comment", "x = 1  # zorblax", "x = 1"),
     ("a docstring", "def f():\n    '''Zorblax.'''\n    return 1", "def f():\n    return 1"),
+    ("a string as a comment", "if x:\n    y = 1\nelse:\n    'Zorblax.'", "if x:\n    y = 1\nelse:\n    pass"),
     ("nothing but a docstring", "class C:\n    '''Zorblax.'''", "class C:\n    pass"),
     ("placeholders that are taken", "word1 = zorblax", "word1 = term1"),
 ]  # fmt: skip

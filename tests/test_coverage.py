@@ -102,11 +102,11 @@ def test_a_run_is_not_all_clear_where_a_loop_was_not_read(run: Run) -> None:
     Path("train.py").write_text(HEAD + LOOP.replace("        optimizer.step()\n", ""))
     Path("whole.py").write_text(HEAD + LOOP)
     assert run("check", "whole.py").out == "All clear: no finding in 1 file\n"
-    told = "train.py:6: partly: no optimizer step is reached"
+    told = "train.py:6: read partly: no optimizer step is reached"
     first = run("check", "--ignore", "ACC505").out.splitlines()
     assert first == ["No finding in 2 files", "2 backward calls read: 1 whole, 1 partly", told]
     asked = ("check", "--ignore", "ACC505", "--coverage")
-    assert run(*asked).out.splitlines() == [*first, "whole.py:6: whole"]
+    assert run(*asked).out.splitlines() == [*first, "whole.py:6: read whole"]
 
 
 def test_a_cached_run_tells_the_same(run: Run, tmp_path: Path) -> None:

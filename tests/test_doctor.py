@@ -91,7 +91,7 @@ def test_what_was_not_read_whole_has_its_line(run: Run, tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("def lost(loss):\n    loss.backward()\n")
     lines = section(run("doctor", "train.py").out, "Read")
     assert lines[1] == "1 backward call read: 1 partly"
-    assert lines[2].startswith("train.py:2: partly: no optimizer step is reached")
+    assert lines[2].startswith("train.py:2: read partly: no optimizer step is reached")
 
 
 def test_nothing_is_executed(run: Run, tmp_path: Path) -> None:

@@ -129,7 +129,7 @@ SUMMARIES = [
         [
             "No finding in 1 file",
             "2 backward calls read: 1 whole, 1 partly",
-            "a.py:7: partly: one; two",
+            "a.py:7: read partly: one; two",
         ],
     ),
     (
@@ -137,7 +137,7 @@ SUMMARIES = [
         [
             "No finding in 1 file",
             "7 backward calls read: 7 not",
-            *(f"a.py:{n}: not: why" for n in range(1, 6)),
+            *(f"a.py:{n}: not read: why" for n in range(1, 6)),
             "2 more: run with --coverage to list all",
         ],
     ),
@@ -152,7 +152,11 @@ def test_the_last_lines_sum_up(results: tuple[Checked, ...], expected: list[str]
 
 @pytest.mark.parametrize("name", ["concise", "full", "grouped", "github", "statistics"])
 def test_with_coverage_every_backward_call_is_listed(name: str) -> None:
-    told = ["2 backward calls read: 1 whole, 1 partly", "a.py:4: whole", "a.py:7: partly: one; two"]
+    told = [
+        "2 backward calls read: 1 whole, 1 partly",
+        "a.py:4: read whole",
+        "a.py:7: read partly: one; two",
+    ]
     assert lines(name, Look(coverage=True), PARTLY)[-3:] == told
     # Who wants findings only, and coverage, gets the list without the sums.
     assert lines(name, Look(coverage=True, quiet=True), PARTLY) == told[1:]
@@ -163,7 +167,7 @@ def test_pages_list_what_was_not_read() -> None:
     assert "a.py:7" in page
     assert "a.py:4" not in page
     assert "a.py:4" in "\n".join(lines("html", Look(coverage=True), PARTLY))
-    assert "a.py\\:7\\: partly\\: one; two" in "\n".join(lines("markdown", PLAIN, PARTLY))
+    assert "a.py\\:7\\: read partly\\: one; two" in "\n".join(lines("markdown", PLAIN, PARTLY))
 
 
 # Source line, columns of the mark, and the line with what stands under it.

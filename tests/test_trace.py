@@ -250,7 +250,7 @@ def test_a_line_that_leads_to_another_file_chooses_its_loop(run: Run, tmp_path: 
 
 BAD = [
     (("missing.py",), "missing.py: no such file or folder"),
-    (("train.py:99",), "train.py:99: no training loop there; there are some at lines 7-11"),
+    (("train.py:99",), "train.py:99: no training loop there; the training loops are at lines 7-11"),
     (("plain.py",), "plain.py: holds no training loop that can be read"),
     (("broken.py",), "broken.py:1: syntax error: '(' was never closed"),
     ((".",), ".: is a folder; name one of its files"),

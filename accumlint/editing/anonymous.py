@@ -37,7 +37,7 @@ def anonymised(source: str) -> str:
     tree = _parsed(source)
     renaming = _Renaming(source)
     for node in ast.walk(tree):
-        _without_docstring(node)
+        _without_comments(node)
         for field, value in ast.iter_fields(node):
             setattr(node, field, renaming.field(node, value))
     try:
@@ -121,11 +121,22 @@ class _WithoutFStrings(ast.NodeTransformer):
         return ast.copy_location(ast.Constant(""), node)
 
 
-def _without_docstring(node: ast.AST) -> None:
-    if not isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
-        return
-    if ast.get_docstring(node, clean=False) is not None:
-        node.body[:1] = [] if len(node.body) > 1 else [ast.Pass()]
+def _without_comments(node: ast.AST) -> None:
+    """Leaves out the strings that stand as statements: docstrings, and what is written as comments."""
+    for name in ("body", "orelse", "finalbody"):
+        held: Any = getattr(node, name, None)
+        # The body of a `lambda` is an expression.
+        if held and isinstance(held, list):
+            kept = [s for s in cast("list[ast.stmt]", held) if not _is_text(s)]
+            setattr(node, name, kept or [ast.Pass()])
+
+
+def _is_text(statement: ast.stmt) -> bool:
+    match statement:
+        case ast.Expr(ast.Constant(str())):
+            return True
+        case _:
+            return False
 
 
 def words(source: str) -> Iterator[str]:

@@ -101,7 +101,7 @@ function show(answer) {
   link();
   const took = Math.max(1, Math.round(performance.now() - asked));
   pace.dataset.took = took;
-  pace.textContent = `Checked in ${took} ms.`;
+  pace.textContent = `Checked in ${took < 1000 ? `${took} ms` : `${(took / 1000).toFixed(1)} s`}.`;
   if (answer.fixable && !wanted) {
     busy = true;
     worker.postMessage({ id: `mend ${number}`, ask: "mend", code: checked });
@@ -132,8 +132,8 @@ function offer(fixes) {
 
 // The codes of rules lead to their pages, and places to their lines.
 function link() {
-  for (const span of result.querySelectorAll(".finding h2 .code, .found .rule")) {
-    const name = span.textContent.slice(0, 6);
+  for (const span of result.querySelectorAll(".finding h2 .code, .found .rule, .why:last-child code")) {
+    const name = /ACC\d{3}/.exec(span.textContent)[0];
     const anchor = document.createElement("a");
     anchor.href = `../rules/${name.toLowerCase()}.html`;
     anchor.textContent = span.textContent;

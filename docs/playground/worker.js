@@ -16,26 +16,41 @@ async function memory() {
   return new Uint8Array(await new Response(packed.pipeThrough(new DecompressionStream("gzip"))).arrayBuffer());
 }
 
+// Python, and whether it came with its modules.
 async function python() {
   try {
-    return await loadPyodide({ _loadSnapshot: await memory() });
+    return [await loadPyodide({ _loadSnapshot: await memory() }), true];
   } catch (problem) {
     console.warn(`The snapshot is not used: ${problem}`);
-    return loadPyodide();
+    return [await loadPyodide(), false];
   }
 }
 
 async function start() {
-  const [running, packages, code] = await Promise.all([
-    python(),
-    bytes("packages.zip"),
-    bytes("in_browser.py"),
-  ]);
-  // A snapshot holds modules, not files.
-  running.unpackArchive(packages, "zip", { extractDir: "/packages" });
-  running.FS.writeFile("/packages/in_browser.py", new Uint8Array(code));
-  running.runPython("import importlib, sys; sys.path.insert(0, '/packages'); importlib.invalidate_caches()");
-  return running.pyimport("in_browser");
+  const files = Promise.all([bytes("packages.zip"), bytes("in_browser.py")]);
+  const [running, whole] = await python();
+
+  // A snapshot holds the modules that the first answer needs, but no files.
+  let unpacked;
+  async function unpack() {
+    const [packages, code] = await files;
+    running.unpackArchive(packages, "zip", { extractDir: "/packages" });
+    running.FS.writeFile("/packages/in_browser.py", new Uint8Array(code));
+    running.runPython("import importlib, sys; sys.path.insert(0, '/packages'); importlib.invalidate_caches()");
+  }
+  const imported = () => (unpacked ??= unpack());
+  if (!whole) await imported();
+  const accumlint = running.pyimport("in_browser");
+  return async (ask, text) => {
+    if (ask === "mend") await imported();
+    try {
+      return accumlint[ask](text);
+    } catch (problem) {
+      if (unpacked || problem.type !== "ModuleNotFoundError") throw problem;
+      await imported();
+      return accumlint[ask](text);
+    }
+  };
 }
 
 const started = start();
@@ -45,10 +60,9 @@ started.then(
 );
 
 onmessage = async ({ data }) => {
-  const accumlint = await started;
+  const answered = await started;
   try {
-    const answer = data.ask === "look" ? accumlint.look(data.code) : accumlint.mend(data.code);
-    postMessage({ id: data.id, answer: JSON.parse(answer) });
+    postMessage({ id: data.id, answer: JSON.parse(await answered(data.ask, data.code)) });
   } catch (problem) {
     // An error of Python's leaves it usable; anything else (a full stack, no memory) ends it.
     const dead = problem.constructor?.name !== "PythonError";

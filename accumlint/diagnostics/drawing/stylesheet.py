@@ -140,7 +140,12 @@ figcaption strong { color: var(--ink); font-weight: 600; }
 .charts figcaption { min-height: 4.2em; }
 .charts figcaption strong { display: block; }
 .charts svg { max-width: 100%; height: auto; }
-.scroll { overflow-x: auto; }
+/* Where more stands at the right, the edge is shaded: the shade stays, and what covers it moves with the content. */
+.scroll {
+  overflow-x: auto; background: no-repeat right / .75rem 100%;
+  background-image: linear-gradient(var(--paper), var(--paper)), linear-gradient(to left, var(--line), transparent);
+  background-attachment: local, scroll;
+}
 svg { display: block; }
 svg text { font: 12px system-ui, -apple-system, "Segoe UI", sans-serif; fill: var(--ink); }
 svg .small {
@@ -210,7 +215,7 @@ th, td {
   white-space: nowrap; font-weight: 400;
 }
 thead th { color: var(--quiet); border-top: 0; vertical-align: bottom; }
-.words td { text-align: left; }
+.words td, .words th:not(:first-child) { text-align: left; }
 .words td:last-child { white-space: normal; min-width: 16rem; }
 .control {
   margin-top: 1.25rem; padding: .6rem 1rem; background: var(--raised); border-radius: 6px;
@@ -225,6 +230,9 @@ dl {
 }
 dt { color: var(--quiet); grid-column: 1; }
 dd { grid-column: 2; overflow-wrap: anywhere; }
+@media (min-width: 64rem) {
+  .scroll svg { max-width: max(100%, 44rem); height: auto; }
+}
 @media (max-width: 64rem) {
   .beside { grid-template-columns: minmax(0, 1fr); }
 }

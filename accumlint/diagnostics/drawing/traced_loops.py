@@ -236,4 +236,4 @@ def _nothing(target: Target, line: int, shown: TracedLoops) -> str:
             return f"{target.shown}:{number}: the loop could not be traced: {reason}"
         return f"{target.shown}: holds no training loop that can be read"
     where = ", ".join(paths[0].where for paths in shown.loops)
-    return f"{target.shown}:{line}: no training loop there; there are some at lines {where}"
+    return f"{target.shown}:{line}: no training loop there; the training loops are at lines {where}"

@@ -176,7 +176,7 @@ def _invocation(results: Iterable[Checked], look: Look) -> _Object:
     problems = [problem for result in results for problem in result.problems]
     notes = (
         _notification(
-            f"backward read {backward.description}",
+            f"backward {backward.description}",
             "note",
             backward.shown,
             backward.mark.in_file.line,

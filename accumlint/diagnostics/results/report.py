@@ -199,7 +199,8 @@ class Backward:
     @property
     def description(self) -> str:
         """How it was read, and why no better, in one line."""
-        return ": ".join((self.state, *filter(None, ["; ".join(self.reasons)])))
+        read = "not read" if self.state == "not" else f"read {self.state}"
+        return ": ".join((read, *filter(None, ["; ".join(self.reasons)])))
 
 
 @frozen
