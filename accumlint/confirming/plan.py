@@ -44,7 +44,10 @@ _TRAINERS = ("compute_loss", "training_step")
 
 # A choice on a value that may be an attribute.
 _SETTABLE = re.compile(r"(?!(self|not)\b)[a-z_]\w*(?!\w*\()", re.IGNORECASE)
-_FSDP = re.compile(r"FSDP|fsdp|FullySharded|fully_shard")
+# FSDP reduces on an accelerator only, and DataParallel in one process.
+_UNREDUCED = re.compile(
+    r"FSDP|fsdp|FullySharded|fully_shard|\A(?!.*(DDP|DistributedData)).*\bDataParallel\(", re.DOTALL
+)
 
 
 @frozen
@@ -278,8 +281,7 @@ class _Question:
             distributed=run_hints.is_distributed(events) or "distributed" in text or accelerate,
             accelerate=accelerate,
             unwrapped=run_hints.is_unwrapped(events, text, reports_wrapper),
-            # FSDP reduces on an accelerator only.
-            reduces=not _FSDP.search(text)
+            reduces=not _UNREDUCED.search(text)
             and (reports_wrapper or run_hints.reduces(events, symptom in AMOUNT_SYMPTOMS)),
             accumulates=trace is None or any(len(w.backwarded) > 1 for w in trace.main.windows),
             lenient=symptom in ORDER_SYMPTOMS | DIRECTION_SYMPTOMS or exact,

@@ -170,6 +170,11 @@ def _confirmable(evidence: Evidence, plan: Plan, answer: Answer) -> None:
         return
     if "micro-batches per update" in answer.figures and not evidence.mentions_steps:
         raise Undecided("nothing in the loop asks for windows of several micro-batches")
+    fakes: Mapping[str, str] = evidence.raw["equal"]["fakes"]
+    moved = [name for name, what in fakes.items() if what == "a LambdaLR"]
+    if plan.symptom is Symptom.SCHEDULES and moved:
+        text = f"`{moved[0]}`, whose length is not known here, may count micro-batches as well"
+        raise Undecided(f"{answer.sentence}, but {text}", (moved[0],))
     if plan.symptom not in _GRADIENT_SYMPTOMS:
         return
     if plan.symptom is Symptom.SPREAD and (unfed := evidence.raw["equal"]["notes"]["unfed"]):

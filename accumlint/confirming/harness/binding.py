@@ -23,7 +23,7 @@ from torch import nn
 from accumlint.confirming.harness.fakes.accelerators import Unbound
 from accumlint.confirming.harness.fakes.batches import Batch
 from accumlint.confirming.harness.fakes.loaders import Loader
-from accumlint.confirming.harness.fakes.name_words import COMPUTING, DATA, evaluates
+from accumlint.confirming.harness.fakes.name_words import CLASS, COMPUTING, DATA, evaluates
 from accumlint.confirming.harness.fakes.networks import Criterion, regression
 from accumlint.confirming.harness.fakes.steps_number import passes_steps
 from accumlint.confirming.harness.fakes.stub import Stub
@@ -44,7 +44,6 @@ from accumlint.confirming.harness.value_inspection import (
 from accumlint.reading import names
 
 # The name of a class, as opposed to an instance of it.
-_CLASS = re.compile(r"^_*[A-Z]\w*[a-z]")
 # The most iterations of a loop that does not train.
 _MOST_ROUNDS = 2000
 
@@ -186,7 +185,7 @@ class Binding(ValueEntry):
         return tuple(self._absent(name, name in called) for name in bound)
 
     def _absent(self, name: str, is_called: bool) -> Any:
-        if _CLASS.search(name):
+        if CLASS.search(name):
             return self.stub(name)
         if not is_called:
             return self._missing(name)

@@ -102,11 +102,16 @@ def run(job: Any, binding: Binding) -> None:
     for number in range(epochs):
         if epochs > 1:
             kwargs |= calls.epoch_arguments(binding, kwargs, number)
+        begun = binding.recorder.epoch
         made = function(*args, **kwargs)
         if inspect.isgenerator(made):
             # A training generator yields its progress to the caller.
             for _ in made:
                 pass
+        if epochs > 1 and binding.recorder.epoch == begun:
+            # Its loop counts micro-batches instead of iterating over them.
+            binding.recorder.epoch += 1
+            binding.recorder.note("epoch")
 
 
 def _microbatches(binding: Binding, function: Any, entry: Any) -> None:

@@ -19,6 +19,7 @@ from torch.nn.parallel import distributed
 from accumlint.confirming.harness.binding import Binding
 from accumlint.confirming.harness.fakes.batches import plain
 from accumlint.confirming.harness.fakes.networks import Wrapper
+from accumlint.confirming.harness.recording.recorder import Recorder
 
 
 def processes(patch: Callable[..., Any], binding: Binding) -> None:
@@ -38,7 +39,7 @@ def processes(patch: Callable[..., Any], binding: Binding) -> None:
         return
     on_cpu = binding.data.device.type == "cpu"
     if on_cpu:
-        patch(dist, "all_reduce", _averaging(dist.all_reduce))
+        patch(dist, "all_reduce", _averaging(dist.all_reduce, binding.recorder))
         patch(dist, "all_gather", _same_size_only(dist.all_gather))
     patch(dist, "init_process_group", lambda *_, **__: None)
     patch(dist, "destroy_process_group", lambda *_, **__: None)
@@ -94,10 +95,12 @@ class _Parallel(Wrapper):
     """DataParallel in one process."""
 
 
-def _averaging(reduce: Callable[..., Any]) -> Callable[..., Any]:
+def _averaging(reduce: Callable[..., Any], recorder: Recorder) -> Callable[..., Any]:
     """An all_reduce with an average for gloo, without the autograd-visible division of torch's fallback."""
 
     def all_reduce(tensor: Any, op: Any = dist.ReduceOp.SUM, *args: Any, **kwargs: Any) -> Any:
+        sizes = [p.numel() for p in recorder.parameters()]
+        recorder.reduces |= bool(sizes) and tensor.numel() >= min(sizes)
         if op != dist.ReduceOp.AVG:
             return reduce(tensor, op, *args, **kwargs)
         work = reduce(tensor, dist.ReduceOp.SUM, *args, **kwargs)

@@ -16,7 +16,7 @@ from torch import nn
 
 from accumlint.confirming.harness.fakes.batches import Batch
 from accumlint.confirming.harness.fakes.loss_functions import grads_of
-from accumlint.confirming.harness.fakes.name_words import AVERAGE, DATA, OPTIONS, is_auxiliary
+from accumlint.confirming.harness.fakes.name_words import AVERAGE, CLASS, DATA, OPTIONS, is_auxiliary
 from accumlint.confirming.harness.fakes.networks import Criterion, Member, Model
 from accumlint.confirming.harness.fakes.outputs import Losses, Output
 from accumlint.confirming.harness.fakes.role_stubs import Fakes
@@ -227,11 +227,13 @@ class ValueEntry(Fakes):
         ):
             batch = self._batch(bound)
             self.note_fake(bound, "micro-batches made on the spot")
-            return batch.use() if "batch" in low else batch.tensor(bound)
+            whole = "batch" in low or bound in self.source.subscripted
+            return batch.use() if whole else batch.tensor(bound)
         if (bound, self.data.current) in self.pieces and not self.data.fed:
             self.data.fetch().use()
         self.pieces.add((bound, self.data.current))
-        return self.data.now().tensor(bound)
+        batch = self.data.now()
+        return batch.use() if bound in self.source.subscripted else batch.tensor(bound)
 
     def _batch(self, bound: Pattern) -> Batch:
         """A new micro-batch, or the current one if a loader yielded it and it is not spent."""
@@ -253,9 +255,12 @@ class ValueEntry(Fakes):
         if self.config.lenient and (failed or not self.config.exact) and _LOSS.search(last):
             if (substitute := self.substitute_loss()) is not None:
                 return substitute
+        if CLASS.search(bound):
+            return self.stub(bound)
         if (found := self.value(bound)) is not UNKNOWN:
             return found
-        settings = names.is_configuration(bound) or OPTIONS.match(bound)
+        is_called = bound in self.source.functions
+        settings = is_called or names.is_configuration(bound) or OPTIONS.match(bound)
         return self._piece(bound) if DATA.search(last) and not settings else self.stub(bound)
 
     def root(self, value: Any) -> Any:

@@ -25,6 +25,7 @@ import warnings
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import torch
 import torch.distributed as dist
@@ -222,7 +223,9 @@ def _job(job: Any, rank: Rank) -> dict[str, Any]:
     if job["epochs"]:
         before = frozenset(sys.modules)
         share = rank.world if job["accelerate"] else 1
-        made["epoch"] = script_epoch(job["text"], job["file"], job["line"], share)
+        # The ranks of torchrun are there already, and a GPU may not be.
+        with mock.patch.object(dist, "init_process_group"), mock.patch.object(torch.cuda, "set_device"):
+            made["epoch"] = script_epoch(job["text"], job["file"], job["line"], share)
         forget(before)
     first = run_first(job, rank)
     passes.append(first)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import types
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from typing import Any
 
@@ -65,7 +65,15 @@ class Reducing:
 def contract(recorder: Recorder) -> dict[str, Any]:
     """Fakes for `FullyShardedDataParallel` and `fully_shard`."""
 
-    class FullyShardedDataParallel(Wrapper):
+    class Saving(type):
+        """The functions of the class, which save and load only."""
+
+        def __getattr__(cls, name: str) -> Any:
+            if name.startswith("_"):
+                raise AttributeError(name)
+            return lambda *_, **__: nullcontext()
+
+    class FullyShardedDataParallel(Wrapper, metaclass=Saving):
         def __init__(self, module: nn.Module, *_: Any, **__: Any) -> None:
             super().__init__(module)
             self.reducing = Reducing(module, recorder)

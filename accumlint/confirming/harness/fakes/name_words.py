@@ -53,6 +53,10 @@ NO_LOADER = re.compile(
 )
 # A name of this form is a flag.
 QUESTION = re.compile(r"(enable|disable|needs?|uses?|should|wants?)_")
+NO_SCHEDULER = re.compile(r"sampler$")
+EPOCH = re.compile(r"(iter(ation)?s?|steps?|batch(es)?)_per_epoch$|^epoch_(len(gth)?|size)$")
+# Names of classes.
+CLASS = re.compile(r"^_*[A-Z][A-Za-z\d]*[a-z][A-Za-z\d]*$")
 # A running average of the weights is not a trained network; often only the first rank has one.
 AVERAGE = re.compile(
     r"(^|[._ ])(ema|swa|shadow|average[sd]?)(_|\b)|\b(EMA|SWA)|Averaged?(Model|Weights)"

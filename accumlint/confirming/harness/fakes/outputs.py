@@ -19,6 +19,8 @@ _FIGURE = re.compile(
 )
 
 
+# What an encoder returns in the place of values, as diffusers' does.
+_DISTRIBUTION = re.compile(r"(^|_)dist(ribution)?$|posterior")
 # Names of the total loss where a network returns several.
 _WHOLE = {"loss", "losses", "total_loss", "loss_total"}
 
@@ -33,9 +35,26 @@ class Losses(dict[str, torch.Tensor], Plain):
         return self.plain_()
 
     def __getattr__(self, name: str) -> Any:
+        if "loss" in name:
+            return self[name]
         if name.startswith("_") or not hasattr(torch.Tensor, name):
             raise AttributeError(name)
         return getattr(self.plain_(), name)
+
+
+class Distribution(Plain):
+    """A distribution that has one value."""
+
+    def __init__(self, mean: torch.Tensor) -> None:
+        self.mean = mean
+
+    def sample(self, *_: Any, **__: Any) -> torch.Tensor:
+        return self.mean
+
+    rsample = mode = sample
+
+    def plain_(self) -> torch.Tensor:
+        return self.mean
 
 
 class Output(Plain):
@@ -82,7 +101,7 @@ class Output(Plain):
             return self
         if re.search(r"loss|^nll|^elbo|^objective", low):
             return self._loss_of(low)
-        return self
+        return Distribution(self.logits) if _DISTRIBUTION.search(low) else self
 
     def keyed(self, name: str, keys: Iterable[str]) -> Any:
         """Its value under a name that the source indexes by these keys: of losses, one for each key."""
@@ -169,7 +188,7 @@ class Output(Plain):
 
     def _part(self, name: str) -> Any:
         """A loss, a figure without a graph, or logits."""
-        if "loss" in name.lower():
+        if "loss" in name.lower() or _DISTRIBUTION.search(name):
             return self.named(name)
         return self.logits.detach() if _FIGURE.search(name.lower()) else self.logits
 

@@ -161,13 +161,17 @@ class Fakes(AcceleratorFakes):
         """The role of a name: known to the run, or given by its last word; "" for none."""
         if role := self.roles.get(text, ""):
             return "" if role == "loader" and name_words.NO_LOADER.search(last.lower()) else role
-        if name_words.QUESTION.match(last):
+        if name_words.QUESTION.match(last) or name_words.CLASS.search(last):
             return ""
         if not names.is_configuration(text) and not name_words.MAKERS.search(last):
             role = "criterion" if name_words.CRITERION.search(last) else names.role_of(last)
             if not role and name_words.NETWORK.search(last.lower()):
                 role = "model"
-        excluded = {"loader": name_words.NO_LOADER, "model": name_words.NO_MODEL}.get(role)
+        excluded = {
+            "loader": name_words.NO_LOADER,
+            "model": name_words.NO_MODEL,
+            "scheduler": name_words.NO_SCHEDULER,
+        }.get(role)
         if excluded and excluded.search(last.lower()):
             return ""
         return "" if role == "optimizer" and self.roles.get(last) == "settings" else role
@@ -177,6 +181,8 @@ class Fakes(AcceleratorFakes):
         low = last.lower()
         if found := name_words.WINDOW.search(low):
             return self.steps_ * 2 * (LENGTH if found["tokens"] else 1)
+        if name_words.EPOCH.search(low):
+            return self.data.length
         is_group = _CONFIGURED.search(text.lower())
         if name_words.TRAINED.search(low) and self.models and not is_group:
             return [q for model in self.models.values() for q in model.parameters()]

@@ -230,6 +230,8 @@ class Stub:
         """False: no real object has an absent class."""
         return False
 
+    __subclasscheck__ = __instancecheck__
+
     def __iter__(self) -> Iterator[Any]:
         last = self._text.removesuffix("()").rpartition(".")[2].lower()
         if _DATA.search(last):

@@ -17,7 +17,7 @@ _LOOKED_AT = (
     r"^(?!(.*_)?(eval|val|valid|validation|test|dev|best|history|log|logged|report)(_|\d|$))"
 )
 LOSS_LIKE = re.compile(
-    _LOOKED_AT + r".*(loss(?!_?masks?$)|logit(?!s?_?scale)|pred"
+    _LOOKED_AT + r".*(loss(?!_?masks?$)|logit(?!s?_?scale)|pred(?!ictor)"
     r"|output(?!_?(dir|path|file|name|mode|format|type|size|dim|key|folder|root)))"
 )
 
@@ -60,6 +60,8 @@ _SETTINGS: tuple[tuple[re.Pattern[str], float | tuple[float, ...]], ...] = tuple
         (r"batch_?size|(^|_)bsz?$|^(rows|samples|items)_per_", 2),
         # Weights of loss terms, and the temperature of their logits.
         (r"(^|_)(temperature|tau|alpha|coef|coeff|coefficient|lambda)(_|$)", 1.0),
+        # Of the latents of an autoencoder.
+        (r"(scale|scaling)_factor$", 1.0),
         (r"(?<!class)(?<!pos)(?<!label)_weight$", 1.0),
         # Special tokens; padding is handled by its own name.
         (r"(^|_)blank(_?(token|label))?(_?(id|idx|index))?$", 0),

@@ -56,6 +56,8 @@ class Recorder(LossMode):
         self.step_calls = 0
         # The number of DDP wrappers, which synchronize the parameters.
         self.wraps = 0
+        # Whether the loop reduces what is as large as gradients, so that no wrapper does it.
+        self.reduces = False
         self.graphs = Graphs(lambda: self.data.current, settings.sabotage == "drop")
         self.retained: list[Any] = []
         self.withheld: list[tuple[torch.Tensor, torch.Tensor]] = []

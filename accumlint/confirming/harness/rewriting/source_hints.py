@@ -7,6 +7,8 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+import torch
+
 _STEPS = re.compile(r"\.accumulate\(|accumulation|accum_|sync_gradients")
 # An Accelerator that drives the loop.
 _DRIVES = re.compile(r"accelerator\.(backward|accumulate)\(")
@@ -16,14 +18,16 @@ _DRIVES = re.compile(r"accelerator\.(backward|accumulate)\(")
 class Source:
     """How a source uses its names.
 
-    `called` and `read` are attribute names; a called one is not a setting. `subscripted` are names that are indexed by
-    words, and `keyed` the words of those that are iterated over. `prepares`: the source calls Accelerate's `prepare`;
+    `called` and `read` are attribute names; a called one is not a setting. `functions` are names that are called,
+    `subscripted` those that are indexed by words or have attributes that no tensor has, and `keyed` the words of those
+    that are iterated over. `prepares`: the source calls Accelerate's `prepare`;
     `accelerated`: another file does, and passes the Accelerator; `mentions_steps`: the source mentions accumulation
     steps. `from_one` are names from which one is subtracted, such as an epoch that counts from one. `windows` are names
     of lists of the micro-batches of one update.
     """
 
     called: frozenset[str]
+    functions: frozenset[str]
     read: frozenset[str]
     keyed: dict[str, tuple[str, ...]]
     subscripted: frozenset[str]
@@ -41,14 +45,15 @@ def look(text: str) -> Source:
         SyntaxError: where `text` is not valid Python.
     """
     nodes = list(ast.walk(ast.parse(text)))
-    called = (n.func for n in nodes if isinstance(n, ast.Call))
+    called = [n.func for n in nodes if isinstance(n, ast.Call)]
     prepares = ".prepare(" in text
     keys = _keys(nodes)
     return Source(
         called=frozenset(f.attr for f in called if isinstance(f, ast.Attribute)),
+        functions=frozenset(f.id for f in called if isinstance(f, ast.Name)),
         read=frozenset(n.attr for n in nodes if isinstance(n, ast.Attribute)),
         keyed={name: keys[name] for name in _iterated(nodes) & keys.keys()},
-        subscripted=frozenset(keys),
+        subscripted=frozenset((*keys, *_structured(nodes))),
         prepares=prepares,
         accelerated=not prepares and bool(_DRIVES.search(text)),
         mentions_steps=bool(_STEPS.search(text)),
@@ -99,6 +104,16 @@ def _keys(nodes: Iterable[ast.AST]) -> dict[str, tuple[str, ...]]:
             case _:
                 pass
     return {name: tuple(found) for name, found in keys.items()}
+
+
+def _structured(nodes: Iterable[ast.AST]) -> Iterator[str]:
+    """The names with attributes that no tensor has."""
+    for node in nodes:
+        match node:
+            case ast.Attribute(ast.Name(name), attribute) if not hasattr(torch.Tensor, attribute):
+                yield name
+            case _:
+                pass
 
 
 def _iterated(nodes: Iterable[ast.AST]) -> set[str]:
