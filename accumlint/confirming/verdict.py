@@ -66,7 +66,8 @@ def _answered(evidence: Evidence, plan: Plan, shown: Evidence | None) -> tuple[A
         (not answer.shows or plan.symptom in (Symptom.GRADIENT, Symptom.CLIPPED))
         and plan.symptom not in _WINDOW_SYMPTOMS
         and plan.job is not None
-        and plan.job.accumulates
+        # That one micro-batch of each window goes backward may be the finding itself.
+        and (plan.job.accumulates or (plan.symptom is Symptom.GRADIENT and not answer.shows))
         and _nothing_accumulates(evidence)
     ):
         raise Undecided("every window held one micro-batch, so nothing was accumulated")

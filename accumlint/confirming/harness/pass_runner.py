@@ -109,7 +109,8 @@ def make(job: Any, spec: Any, kind: str, rank: Rank, pressure: float = 0.0) -> d
     even(recorder.notes.events)
     return {
         "spec": spec, "kind": kind, "raised": raised, "unbound": unbound, "fakes": binding.fakes,
-        "wraps": recorder.wraps or recorder.reduces, "wanted": wanted, "lenient": job["leniently"], "ordinary": job["ordinarily"],
+        "wraps": recorder.wraps or recorder.reduces, "wanted": wanted,
+        "lenient": job["leniently"], "ordinary": job["ordinarily"],
         "steps": sorted(binding.source_steps), "failed": binding.failures.plain(),
         "size": sum(p.numel() for p in recorder.parameters()), "pressure": pressure if pressed else 0.0,
         "notes": {

@@ -16,7 +16,13 @@ from torch import nn
 
 from accumlint.confirming.harness.fakes.batches import Batch
 from accumlint.confirming.harness.fakes.loss_functions import grads_of
-from accumlint.confirming.harness.fakes.name_words import AVERAGE, CLASS, DATA, OPTIONS, is_auxiliary
+from accumlint.confirming.harness.fakes.name_words import (
+    AVERAGE,
+    CLASS,
+    DATA,
+    OPTIONS,
+    is_auxiliary,
+)
 from accumlint.confirming.harness.fakes.networks import Criterion, Member, Model
 from accumlint.confirming.harness.fakes.outputs import Losses, Output
 from accumlint.confirming.harness.fakes.role_stubs import Fakes

@@ -224,7 +224,10 @@ def _job(job: Any, rank: Rank) -> dict[str, Any]:
         before = frozenset(sys.modules)
         share = rank.world if job["accelerate"] else 1
         # The ranks of torchrun are there already, and a GPU may not be.
-        with mock.patch.object(dist, "init_process_group"), mock.patch.object(torch.cuda, "set_device"):
+        with (
+            mock.patch.object(dist, "init_process_group"),
+            mock.patch.object(torch.cuda, "set_device"),
+        ):
             made["epoch"] = script_epoch(job["text"], job["file"], job["line"], share)
         forget(before)
     first = run_first(job, rank)
