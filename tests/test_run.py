@@ -49,6 +49,7 @@ FACTORS = {
     "fabric/bad_undivided": 4,
     "deepspeed/bad_step_at_boundary": 4,
     "deepspeed/bad_divided_twice": 1 / 4,
+    "deepspeed/bad_divided_twice_stage2_two_ranks": 1 / 4,
     "deepspeed/bad_divided_twice_stage3_two_ranks": 1 / 4,
 }
 LIGHTNING = ["lightning", "fabric"] if find_spec("lightning") else []

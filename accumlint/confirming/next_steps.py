@@ -11,6 +11,7 @@ from accumlint.confirming import setup_template
 from accumlint.confirming.evidence import Evidence, Undecided, deciding, roots
 from accumlint.confirming.launch import Launched
 from accumlint.confirming.plan import Plan
+from accumlint.confirming.user_script import text_of
 
 # The description of a provided object among the fakes.
 FROM_SETUP = "as the set-up file gives it"
@@ -22,6 +23,7 @@ _WINDOW_REASONS = (
 )  # fmt: skip
 # Errors of a call with wrong arguments.
 _CALLED = re.compile(r"positional argument|keyword argument")
+_ABSENT = re.compile(r"No module named '([\w.]+)'")
 # Tensor methods and attributes: the object before the dot is the one to provide.
 _TENSOR_METHODS = {
     "size", "shape", "to", "view", "reshape", "item", "detach", "float", "long", "bool", "cpu", "cuda", "device",
@@ -51,13 +53,15 @@ def advice(plan: Plan, launched: Launched, evidence: Evidence | None, reason: Un
         hints.append(
             f"run in its project, the file finds what it imports from `{missing[0]}`{rest}"
         )
+    if absent := _ABSENT.search(str(reason)):
+        hints.append(f"with `{absent[1]}` installed beside accumlint, that statement runs")
     return "; ".join((*hints, _by_script(plan)))
 
 
 def _by_script(plan: Plan) -> str:
     shown = plan.report.shown
     command = f"`accumlint confirm {shown}:{plan.report.mark.place.line} --run -- "
-    if plan.job and _is_script(plan.job.text):
+    if _is_script(plan.job.text if plan.job else text_of(plan.report.file) or ""):
         return f"{command}{shown}` measures the script itself, with its own model and data"
     measures = "measures the script itself, with its own model and data"
     return f"{command}SCRIPT [ARGUMENT]...` {measures}; SCRIPT is what imports this file"

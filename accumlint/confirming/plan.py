@@ -62,8 +62,7 @@ class Job:
     may fail, since the finding is about the order of events; `exact`: the size of the loss counts, and its computation
     does not depend on the window; `undivided`: nor does a named loss. `stepless`: an optimizer that never steps may be
     the defect. `shortens`: the defect may be a window that lacks a micro-batch and is divided as if it were whole.
-    `scripted`: an engine steps at every call. `steppers`: names with both `step` and `zero_grad`. `scaled`: a
-    GradScaler scales the loss on the path of the finding.
+    `scripted`: an engine steps at every call. `scaled`: a GradScaler scales the loss on the path of the finding.
     """
 
     file: str
@@ -98,7 +97,6 @@ class Job:
     stepless: bool
     shortens: bool
     scripted: bool
-    steppers: tuple[str, ...]
     scaled: bool
     passes: tuple[Spec, ...]
 
@@ -208,6 +206,9 @@ class _Question:
         entry = {} if reason else self._entry(slice_)
         if not entry:
             unfollowed = "no loop around it could be followed, so there is nothing to run"
+            made = p.dotted(self.node.func) if isinstance(self.node, p.Call) else ""
+            if made.endswith("Trainer"):
+                unfollowed = f"`{made}` holds the loop, and a fake of it would only repeat what the finding says"
             return Plan(self.report, rule, 1, None, reason or unfollowed)
         several = 2 if run_hints.is_distributed(self.events) else 1
         ranks = self.overrides.ranks or max(several, rule.ranks)
@@ -290,7 +291,6 @@ class _Question:
             stepless=symptom is Symptom.MISSED,
             shortens=symptom is Symptom.SKIPPED and run_hints.is_in_one_window(program, self.node),
             scripted=run_hints.is_scripted(events, text),
-            steppers=tuple(sorted(run_hints.steppers(program))),
             scaled="scaler" in via and not run_hints.disables(program),
             passes=tuple(
                 replace(

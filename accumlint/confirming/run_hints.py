@@ -229,16 +229,6 @@ def clippers(events: Iterable[t.Event]) -> Iterator[p.Call]:
                 yield event.node
 
 
-def steppers(program: Program) -> set[str]:
-    """Names with calls of both `step` and `zero_grad`."""
-    called: dict[str, set[str]] = {"step": set(), "zero_grad": set()}
-    for node in program.of(p.Call):
-        owner, _, method = p.dotted(node.func).rpartition(".")
-        if owner and method in called:
-            called[method].add(owner.rpartition(".")[2])
-    return called["step"] & called["zero_grad"]
-
-
 def is_unwrapped(events: Sequence[t.Event], text: str, reported: bool) -> bool:
     """True where models reduce gradients, by a path or as `reported` by a finding, without a visible wrapper."""
     # Accelerate and Fabric wrap their arguments.

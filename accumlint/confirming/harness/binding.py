@@ -332,9 +332,6 @@ class Binding(ValueEntry):
             if isinstance(v := self.provided[name], nn.Module)
         ]
         found = modules[0] if modules else self.value("self.model")
-        if isinstance(found, nn.ModuleDict | nn.ModuleList):
-            # Only subclasses know which of them is called, and with what.
-            return regression(found, batch.use())
         return Criterion(self.data)(found(batch.use()), batch.labels)
 
     def averaged(self) -> None:

@@ -27,20 +27,6 @@ _ROUNDS = (
 _LATE_ROLES = ("model", "optimizer", "scheduler", "criterion")
 
 
-class _Parameters(list[Any]):
-    """The parameters of all networks; attribute access reads settings of that name."""
-
-    def __init__(self, name: str, binding: Binding) -> None:
-        super().__init__(q for m in binding.models.values() for q in m.parameters())
-        self._name = name
-        self._binding = binding
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("_"):
-            raise AttributeError(name)
-        return self._binding.known(f"{self._name}.{name}")
-
-
 def arguments(binding: Binding, function: Any, skip: int = 0) -> tuple[list[Any], dict[str, Any]]:
     """Fakes for the parameters of a function, chosen by name."""
     args: list[Any] = []
@@ -122,10 +108,6 @@ def _parameter(binding: Binding, p: inspect.Parameter) -> Any:
         return UNKNOWN
     if re.search(r"(class|label)_weights?$", p.name):
         return [1.0] * (VOCABULARY if binding.data.kind == "tokens" else CLASSES)
-    if re.search(r"^params$|parameters$", p.name):
-        if not binding.models:
-            binding.model("model")
-        return _Parameters(p.name, binding)
     return binding.stub(p.name)
 
 

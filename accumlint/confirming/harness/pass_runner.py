@@ -53,7 +53,7 @@ def _pass_config(job: Any, world: int) -> PassConfig:
     """The configuration of a pass on so many ranks."""
     return PassConfig(
         job["roles"], job["choices"], world, copies=world if job["accelerate"] else 1,
-        driven=PACKAGES if job["entry"]["driver"] else LIGHTNING, steppers=tuple(job["steppers"]),
+        driven=PACKAGES if job["entry"]["driver"] else LIGHTNING,
         unwrapped=job["unwrapped"], unused=job["unused"], scripted=job["scripted"], scaled=job["scaled"],
         ordinary=job["ordinarily"], lenient=job["leniently"], exact=job["exact"], undivided=job["undivided"],
     )  # fmt: skip

@@ -265,8 +265,7 @@ class ValueEntry(Fakes):
             return self.stub(bound)
         if (found := self.value(bound)) is not UNKNOWN:
             return found
-        is_called = bound in self.source.functions
-        settings = is_called or names.is_configuration(bound) or OPTIONS.match(bound)
+        settings = names.is_configuration(bound) or OPTIONS.match(bound)
         return self._piece(bound) if DATA.search(last) and not settings else self.stub(bound)
 
     def root(self, value: Any) -> Any:

@@ -334,8 +334,6 @@ class Batch(Plain, dict[Any, Any]):
                 made.append(self.parts(name))
             elif name.startswith("*"):
                 made.append([self.tensor(name, 1)])
-            elif name_words.SOURCE.search(name.lower()):
-                made.append(self.data_.unknown(name))
             elif name.lower() in name_words.WHOLE:
                 # The other names are those of its samples.
                 made.append(self.use())

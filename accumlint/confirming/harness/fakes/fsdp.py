@@ -65,15 +65,10 @@ class Reducing:
 def contract(recorder: Recorder) -> dict[str, Any]:
     """Fakes for `FullyShardedDataParallel` and `fully_shard`."""
 
-    class Saving(type):
-        """The functions of the class, which save and load only."""
+    class FullyShardedDataParallel(Wrapper):
+        # They save and load only.
+        state_dict_type = set_state_dict_type = staticmethod(lambda *_, **__: nullcontext())
 
-        def __getattr__(cls, name: str) -> Any:
-            if name.startswith("_"):
-                raise AttributeError(name)
-            return lambda *_, **__: nullcontext()
-
-    class FullyShardedDataParallel(Wrapper, metaclass=Saving):
         def __init__(self, module: nn.Module, *_: Any, **__: Any) -> None:
             super().__init__(module)
             self.reducing = Reducing(module, recorder)

@@ -30,8 +30,6 @@ WEIGHTS = re.compile(
 # Masks that select elements.
 PICKING = re.compile(r"^valid($|_(pixel|position|place|row)s?$)")
 WHOLE = {"batch", "batch_data", "data_batch", "minibatch"}
-# The name of a micro-batch's source.
-SOURCE = re.compile(r"^(task|data(set)?|source|domain|lang(uage)?|corpus)_name$|^(name|task|key)$")
 # One item of a pair that a loss compares.
 OPPOSITE = re.compile(r"rejected_?|negative_?|loser_?")
 LENGTHS = re.compile(r"(^|_)(len|length)s?$")
@@ -93,8 +91,6 @@ HARMLESS = re.compile(
 VERB = re.compile(r"(adjust|compute|calculate|calc|get|set|build|create|make|apply|reset|clear)_")
 # The only stage of a pipeline is both its first and its last.
 ONLY = re.compile(r"is_\w*(first|last)\w*_stage")
-# Flags of single-process runs.
-ALONE = re.compile(r"single_?(gpu|device|process)|no_?(ddp|distributed)|one_gpu")
 RANKS = re.compile(r"world_size$|^n(um)?_?(processes|procs?|gpus?)$")
 # Flags and settings that request a GradScaler.
 SCALED = re.compile(r"fp16|float16|(^|_)half$|(^|_)amp($|_)|mixed_prec|(^|_)(grad_?)?scaler$")

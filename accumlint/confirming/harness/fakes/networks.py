@@ -187,20 +187,6 @@ class Model(PermissiveModule):
         return _member(self, name)
 
 
-class Modules(PermissiveModule, nn.ModuleDict):
-    """A dictionary of networks with a single network under every name."""
-
-    def __init__(self, model: Model) -> None:
-        super().__init__({"model": model})
-
-    def __getitem__(self, key: str) -> Any:
-        return self._modules.get(key, self._modules["model"])
-
-    def missing_attribute(self, name: str) -> Any:
-        """Its only network."""
-        return self._modules["model"]
-
-
 class Engine(Model):
     """A fake DeepSpeed engine that keeps its contract: divides, steps at the boundary, clears."""
 

@@ -49,12 +49,6 @@ class Optimizer(torch.optim.SGD):
                     p.grad.div_(scale)
         return super().step(closure)
 
-    def clear_grad(self, *_: Any, **__: Any) -> None:
-        """Clears, under the name that libraries similar to torch use."""
-        self.zero_grad()
-
-    clear_grads = clear_gradients = clear_grad
-
     # Used as a list of optimizers, it contains itself.
 
     def __iter__(self) -> Iterator[Any]:
@@ -85,28 +79,6 @@ class Scheduler(torch.optim.lr_scheduler.LambdaLR):
 
     def __getattr__(self, name: str) -> Any:
         return unknown_attribute(self, name, self._unknown)
-
-
-class Stepper(Scheduler):
-    """A scheduler that wraps its optimizer: it steps and clears it."""
-
-    ready = False
-
-    def __init__(self, optimizer: torch.optim.Optimizer, unknown: Callable[[str], Any]) -> None:
-        super().__init__(optimizer, unknown)
-        self.ready = True
-
-    def step(self, *_: Any, skip_optimizer: bool = False, **__: Any) -> None:
-        """Moves the schedule, after a step of the optimizer unless that is skipped."""
-        if self.ready and not skip_optimizer:
-            self.optimizer.step()
-        super().step()
-
-    step_update = step
-
-    def zero_grad(self, set_to_none: bool = True, **_: Any) -> None:
-        """Clears the optimizer's gradients."""
-        self.optimizer.zero_grad(set_to_none)
 
 
 def scaler() -> torch.amp.GradScaler:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -42,19 +43,9 @@ class Losses(dict[str, torch.Tensor], Plain):
         return getattr(self.plain_(), name)
 
 
-class Distribution(Plain):
+def _distribution(mean: torch.Tensor) -> SimpleNamespace:
     """A distribution that has one value."""
-
-    def __init__(self, mean: torch.Tensor) -> None:
-        self.mean = mean
-
-    def sample(self, *_: Any, **__: Any) -> torch.Tensor:
-        return self.mean
-
-    rsample = mode = sample
-
-    def plain_(self) -> torch.Tensor:
-        return self.mean
+    return SimpleNamespace(mean=mean, **dict.fromkeys(("sample", "rsample", "mode"), lambda: mean))
 
 
 class Output(Plain):
@@ -101,7 +92,7 @@ class Output(Plain):
             return self
         if re.search(r"loss|^nll|^elbo|^objective", low):
             return self._loss_of(low)
-        return Distribution(self.logits) if _DISTRIBUTION.search(low) else self
+        return _distribution(self.logits) if _DISTRIBUTION.search(low) else self
 
     def keyed(self, name: str, keys: Iterable[str]) -> Any:
         """Its value under a name that the source indexes by these keys: of losses, one for each key."""

@@ -17,8 +17,8 @@ from accumlint.confirming.harness.fakes import name_words
 from accumlint.confirming.harness.fakes.accelerators import AcceleratorFakes
 from accumlint.confirming.harness.fakes.batches import Data
 from accumlint.confirming.harness.fakes.loaders import Loader
-from accumlint.confirming.harness.fakes.networks import Criterion, Engine, Model, Modules
-from accumlint.confirming.harness.fakes.optimizers import Optimizer, Scheduler, Stepper, scaler
+from accumlint.confirming.harness.fakes.networks import Criterion, Engine, Model
+from accumlint.confirming.harness.fakes.optimizers import Optimizer, Scheduler, scaler
 from accumlint.confirming.harness.fakes.steps_number import Steps
 from accumlint.confirming.harness.fakes.stub import UNKNOWN, Answers, Stub
 from accumlint.confirming.harness.fakes.usual_settings import LENGTH, PADDING, ROWS, setting
@@ -39,7 +39,7 @@ class PassConfig:
 
     `roles` and `choices` are the roles of names and the flags on the path of the finding, by text; `world` is the
     number of ranks that models are wrapped for, `copies` the number of ranks that share a loader's micro-batches;
-    `driven` are the packages that a contract replaces; `steppers` are schedulers that step the optimizer. `unwrapped`:
+    `driven` are the packages that a contract replaces. `unwrapped`:
     models arrive in DDP from other files; `unused`: DDP has to find unused parameters; `scripted`: an engine does not
     accumulate itself; `scaled`: flags that request a GradScaler are on; `ordinary`: other unknown flags are on, unless
     they name rare cases. `lenient`: a substitute loss may replace the loop's, from its name on where the size counts
@@ -51,7 +51,6 @@ class PassConfig:
     world: int
     copies: int
     driven: tuple[str, ...]
-    steppers: tuple[str, ...]
     unwrapped: bool
     unused: bool
     scripted: bool
@@ -221,8 +220,6 @@ class Fakes(AcceleratorFakes):
         self.queried.append(text)
         if self.requests_scaler(text) or name_words.ONLY.search(text):
             return True
-        if self.world > 1 and name_words.ALONE.search(text.lower()):
-            return False
         if " == " in text:
             symbol, _, literal = text.partition(" == ")
             return self.choices.get(symbol) == literal.strip("'\"")
@@ -312,15 +309,12 @@ class Fakes(AcceleratorFakes):
                 return self.model(text, engine=True)
             case "model":
                 made = self.model(text)
-                if text.rpartition(".")[2] == "modules" and "modules" not in self.source.called:
-                    return Modules(made)
                 return self.wrap(text, made) if self.config.unwrapped and self.world > 1 else made
             case "optimizer":
                 return self.optimizer(text)
             case "scheduler":
                 self.note_fake(text, "a LambdaLR")
-                kind = Stepper if text.rpartition(".")[2] in self.config.steppers else Scheduler
-                return kind(self.optimizer(text), self.found)
+                return Scheduler(self.optimizer(text), self.found)
             case "scaler":
                 self.note_fake(text, "a GradScaler")
                 return scaler()

@@ -18,16 +18,14 @@ _DRIVES = re.compile(r"accelerator\.(backward|accumulate)\(")
 class Source:
     """How a source uses its names.
 
-    `called` and `read` are attribute names; a called one is not a setting. `functions` are names that are called,
-    `subscripted` those that are indexed by words or have attributes that no tensor has, and `keyed` the words of those
-    that are iterated over. `prepares`: the source calls Accelerate's `prepare`;
-    `accelerated`: another file does, and passes the Accelerator; `mentions_steps`: the source mentions accumulation
-    steps. `from_one` are names from which one is subtracted, such as an epoch that counts from one. `windows` are names
-    of lists of the micro-batches of one update.
+    `called` and `read` are attribute names; a called one is not a setting. `subscripted` are names that are indexed by
+    words or have attributes that no tensor has, and `keyed` the words of those that are iterated over. `prepares`: the
+    source calls Accelerate's `prepare`; `accelerated`: another file does, and passes the Accelerator; `mentions_steps`:
+    the source mentions accumulation steps. `from_one` are names from which one is subtracted, such as an epoch that
+    counts from one. `windows` are names of lists of the micro-batches of one update.
     """
 
     called: frozenset[str]
-    functions: frozenset[str]
     read: frozenset[str]
     keyed: dict[str, tuple[str, ...]]
     subscripted: frozenset[str]
@@ -45,12 +43,11 @@ def look(text: str) -> Source:
         SyntaxError: where `text` is not valid Python.
     """
     nodes = list(ast.walk(ast.parse(text)))
-    called = [n.func for n in nodes if isinstance(n, ast.Call)]
+    called = (n.func for n in nodes if isinstance(n, ast.Call))
     prepares = ".prepare(" in text
     keys = _keys(nodes)
     return Source(
         called=frozenset(f.attr for f in called if isinstance(f, ast.Attribute)),
-        functions=frozenset(f.id for f in called if isinstance(f, ast.Name)),
         read=frozenset(n.attr for n in nodes if isinstance(n, ast.Attribute)),
         keyed={name: keys[name] for name in _iterated(nodes) & keys.keys()},
         subscripted=frozenset((*keys, *_structured(nodes))),
