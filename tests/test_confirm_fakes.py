@@ -13,7 +13,9 @@ torch = pytest.importorskip("torch")
 
 from accumlint.confirming.harness.fakes.batches import Data  # noqa: E402 (it needs torch)
 from accumlint.confirming.harness.fakes.fsdp import Reducing  # noqa: E402 (so does this)
+from accumlint.confirming.harness.fakes.name_words import CLASS  # noqa: E402 (so does this)
 from accumlint.confirming.harness.fakes.networks import Criterion, Model  # noqa: E402 (so does this)
+from accumlint.confirming.harness.rewriting.source_hints import look  # noqa: E402 (so does this)
 from accumlint.confirming.harness.rewriting.syntax_shapes import loose, other_words  # noqa: E402 (so does this)
 from accumlint.confirming.harness.rewriting.written_windows import Sized, size_of  # noqa: E402 (it is needed beside those, which need torch)
 
@@ -78,6 +80,25 @@ def test_names_take_apart_what_a_network_gives() -> None:
     loss, _, logits = Model(data, 1)(data.fetch())
     assert loss.dim() == 0
     assert logits.dim() == 2
+
+
+@pytest.mark.parametrize(
+    "name", ["Net", "CustomDataset", "_Model2", "netG", "G_model", "LR", "model"]
+)
+def test_what_makes_objects_is_no_object_with_a_role(name: str) -> None:
+    assert bool(CLASS.search(name)) == (name in ("Net", "CustomDataset", "_Model2"))
+
+
+def test_a_name_has_a_structure_where_attributes_are_read_that_no_tensor_has() -> None:
+    source = look("a.input_ids\nb['labels']\nc.shape\nd[0]\ne.to(x)")
+    assert source.subscripted == {"a", "b"}
+
+
+def test_latents_are_drawn_from_what_an_encoder_gives() -> None:
+    data = made_up()
+    output = Model(data, 1)(data.fetch())
+    given = output.latent_dist
+    assert all(one is output.logits for one in (given.sample(), given.mode(), given.mean))
 
 
 def test_a_copied_network_is_given_the_same_data() -> None:
