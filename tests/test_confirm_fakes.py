@@ -89,8 +89,8 @@ def test_what_makes_objects_is_no_object_with_a_role(name: str) -> None:
     assert bool(CLASS.search(name)) == (name in ("Net", "CustomDataset", "_Model2"))
 
 
-def test_a_name_has_a_structure_where_attributes_are_read_that_no_tensor_has() -> None:
-    source = look("a.input_ids\nb['labels']\nc.shape\nd[0]\ne.to(x)")
+def test_a_name_has_a_structure_where_its_parts_are_read() -> None:
+    source = look("a.input_ids\nb['labels']\nc.shape\nd[0]\ne.n_words")
     assert source.subscripted == {"a", "b"}
 
 

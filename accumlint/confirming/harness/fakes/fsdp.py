@@ -67,7 +67,8 @@ def contract(recorder: Recorder) -> dict[str, Any]:
 
     class FullyShardedDataParallel(Wrapper):
         # They save and load only.
-        state_dict_type = set_state_dict_type = staticmethod(lambda *_, **__: nullcontext())
+        state_dict_type = optim_state_dict = staticmethod(lambda *_, **__: nullcontext())
+        optim_state_dict_to_load = state_dict_type
 
         def __init__(self, module: nn.Module, *_: Any, **__: Any) -> None:
             super().__init__(module)

@@ -7,8 +7,8 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-import torch
-
+# Attributes of a micro-batch or of a network's output.
+_PART = re.compile(r"_ids$|_mask$|^labels$|_values$|_features$|loss$")
 _STEPS = re.compile(r"\.accumulate\(|accumulation|accum_|sync_gradients")
 # An Accelerator that drives the loop.
 _DRIVES = re.compile(r"accelerator\.(backward|accumulate)\(")
@@ -19,7 +19,7 @@ class Source:
     """How a source uses its names.
 
     `called` and `read` are attribute names; a called one is not a setting. `subscripted` are names that are indexed by
-    words or have attributes that no tensor has, and `keyed` the words of those that are iterated over. `prepares`: the
+    words or have attributes like `input_ids`, and `keyed` the words of those that are iterated over. `prepares`: the
     source calls Accelerate's `prepare`; `accelerated`: another file does, and passes the Accelerator; `mentions_steps`:
     the source mentions accumulation steps. `from_one` are names from which one is subtracted, such as an epoch that
     counts from one. `windows` are names of lists of the micro-batches of one update.
@@ -104,10 +104,10 @@ def _keys(nodes: Iterable[ast.AST]) -> dict[str, tuple[str, ...]]:
 
 
 def _structured(nodes: Iterable[ast.AST]) -> Iterator[str]:
-    """The names with attributes that no tensor has."""
+    """The names with attributes that are parts of a micro-batch, or a loss."""
     for node in nodes:
         match node:
-            case ast.Attribute(ast.Name(name), attribute) if not hasattr(torch.Tensor, attribute):
+            case ast.Attribute(ast.Name(name), attribute) if _PART.search(attribute):
                 yield name
             case _:
                 pass
