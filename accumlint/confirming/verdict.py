@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 from accumlint.confirming import next_steps
@@ -66,9 +67,8 @@ def _answered(evidence: Evidence, plan: Plan, shown: Evidence | None) -> tuple[A
         (not answer.shows or plan.symptom in (Symptom.GRADIENT, Symptom.CLIPPED))
         and plan.symptom not in _WINDOW_SYMPTOMS
         and plan.job is not None
-        # That one micro-batch of each window goes backward may be the finding itself.
-        and (plan.job.accumulates or (plan.symptom is Symptom.GRADIENT and not answer.shows))
         and _nothing_accumulates(evidence)
+        and (plan.job.accumulates or not (answer.shows or _goes_on(evidence)))
     ):
         raise Undecided("every window held one micro-batch, so nothing was accumulated")
     if answer.shows and plan.job and plan.job.epochs:
@@ -171,8 +171,7 @@ def _confirmable(evidence: Evidence, plan: Plan, answer: Answer) -> None:
         return
     if "micro-batches per update" in answer.figures and not evidence.mentions_steps:
         raise Undecided("nothing in the loop asks for windows of several micro-batches")
-    fakes: Mapping[str, str] = evidence.raw["equal"]["fakes"]
-    moved = [name for name, what in fakes.items() if what == "a LambdaLR"]
+    moved = [n for n, what in evidence.raw["equal"]["fakes"].items() if what == "a LambdaLR"]
     if plan.symptom is Symptom.SCHEDULES and moved:
         text = f"`{moved[0]}`, whose length is not known here, may count micro-batches as well"
         raise Undecided(f"{answer.sentence}, but {text}", (moved[0],))
@@ -233,6 +232,14 @@ _GRADIENT_SYMPTOMS = {
 _WINDOW_SYMPTOMS = {
     Symptom.SIZES, Symptom.STEPS, Symptom.RAISES, Symptom.ATTACHED, Symptom.GROWING,
 }  # fmt: skip
+
+
+def _goes_on(evidence: Evidence) -> bool:
+    """Whether every micro-batch between two updates of an epoch goes backward."""
+    return all(
+        a.epoch != b.epoch or b.microbatches[:1] <= (max(a.microbatches, default=0) + 1,)
+        for a, b in pairwise(evidence.passes["equal"].updates)
+    )
 
 
 def _nothing_accumulates(evidence: Evidence) -> bool:
