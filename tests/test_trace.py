@@ -128,12 +128,28 @@ def test_a_right_loop_is_shown_as_well(run: Run, tmp_path: Path) -> None:
     assert "Every micro-batch weighs what it does in the large batch." in out
 
 
+OUTPUTS = TAIL.replace(
+    "            loss = F.cross_entropy(model(x), y) / 4\n",
+    "            loss = 0\n"
+    "            for out, target in zip(model(x), y):\n"
+    "                loss += F.cross_entropy(out, target)\n"
+    "            loss = weight * loss / 4\n",
+).replace("model, loader", "weight, model, loader")
+SHARES = TAIL.replace(
+    "            loss = F.cross_entropy(model(x), y) / 4\n",
+    "            loss = F.cross_entropy(model(x), y) * (len(x) / total)\n",
+).replace("model, loader", "total, model, loader")
+
 STORIES = [
     (LOOP, "Steps 1-2 apply another gradient than the large batch's."),
     (RIGHT, "Every micro-batch weighs what it does in the large batch."),
     (TAIL, "Step 3 applies another gradient than the large batch's."),
     (CLEARED, "are cleared before any step."),
     (TAIL.replace("                optimizer.zero_grad()\n", ""), "are applied more than once."),
+    # The outputs of a model beside their targets are no micro-batches.
+    (OUTPUTS, "Step 3 applies another gradient than the large batch's."),
+    # A share of data that nobody counts may be the right one.
+    (SHARES, "Every micro-batch is applied once."),
 ]
 
 

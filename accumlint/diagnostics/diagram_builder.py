@@ -331,6 +331,8 @@ class _Facts:
             and len(factors) == 1
             and not any(s.startswith("/") for s in next(iter(factors), ()))
             and all(c.weight is not None for c in held)
+            # A factor that nobody knows may be what divides.
+            and not (factors != {()} and all(c.weight == 1 for c in held))
         )
         self.run = run
 

@@ -335,7 +335,7 @@ class Iteration:
         if (one := self._one_of_several(value, node)) is not None:
             return each_of([one])
         if not self._training(node):
-            if self.is_loader(value) and node is not None:
+            if self.is_loader(value) and not value.batches and node is not None:
                 return Stream(lambda body: body(self.machine.fetched(value, None)), False)
             item = Unknown(f"{value.text}[…]", value.batches, value.networks, value.forwards)
             item.loss, item.reduction = value.loss, value.reduction

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from accumlint.reading import ir as p
-from accumlint.tracing.values import Batch, Lazy, Object, Stream, Unknown, Value
+from accumlint.tracing.values import Lazy, Object, Stream, Unknown, Value
 
 # No list of items is longer.
 LONGEST = 400
@@ -101,11 +101,15 @@ def text_of(value: Value) -> str:
 
 
 def alike(source: Value, item: Value) -> Value:
-    """What comes beside `item` in a zip: data of the same micro-batch, or the object itself."""
+    """What comes beside `item` in a zip: data of the same micro-batch, with its gradients, or the object itself."""
     if isinstance(source, Object) and source.role != "loader":
         return source
-    batches = item.batches if isinstance(item, Unknown) else frozenset[Batch]()
-    return Unknown(f"{text_of(source)}[…]", batches)
+    found = Unknown(
+        f"{text_of(source)}[…]", item.batches if isinstance(item, Unknown) else frozenset()
+    )
+    if isinstance(source, Unknown):
+        found.networks, found.forwards = source.networks, source.forwards
+    return found
 
 
 def counted(value: Value, items: Callable[[Value, int], list[Value]]) -> Value:
