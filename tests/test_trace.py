@@ -131,7 +131,7 @@ def test_a_right_loop_is_shown_as_well(run: Run, tmp_path: Path) -> None:
 OUTPUTS = TAIL.replace(
     "            loss = F.cross_entropy(model(x), y) / 4\n",
     "            loss = 0\n"
-    "            for out, target in zip(model(x), y):\n"
+    "            for target, out in zip(y, model(x)):\n"
     "                loss += F.cross_entropy(out, target)\n"
     "            loss = weight * loss / 4\n",
 ).replace("model, loader", "weight, model, loader")
@@ -146,8 +146,6 @@ STORIES = [
     (TAIL, "Step 3 applies another gradient than the large batch's."),
     (CLEARED, "are cleared before any step."),
     (TAIL.replace("                optimizer.zero_grad()\n", ""), "are applied more than once."),
-    # The outputs of a model beside their targets are no micro-batches.
-    (OUTPUTS, "Step 3 applies another gradient than the large batch's."),
     # A share of data that nobody counts may be the right one.
     (SHARES, "Every micro-batch is applied once."),
 ]
@@ -167,6 +165,15 @@ def test_rows_that_a_model_takes_are_no_micro_batches(run: Run, tmp_path: Path) 
     shown = run("trace", str(tmp_path / "train.py")).out
     assert all(f" g{number}" in shown for number in range(1, 5))
     assert " g8" not in shown
+
+
+def test_targets_beside_the_outputs_of_a_model_are_no_micro_batches(
+    run: Run, tmp_path: Path
+) -> None:
+    write(tmp_path, OUTPUTS)
+    (loop,) = data(run, "train.py")
+    assert [step["applies"].count(" g") for step in loop["steps"]] == [4, 4, 6]
+    assert loop["symbols"] == {"a": "weight"}
 
 
 @pytest.mark.parametrize(("source", "told"), STORIES)
