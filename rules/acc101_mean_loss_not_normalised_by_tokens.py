@@ -12,6 +12,7 @@ from accumlint.reading.targets import (
     STRONG,
     Evidence,
     about_losses,
+    has_labels,
     has_positions,
     is_loss_function,
     leaves_labels_out,
@@ -30,9 +31,6 @@ from accumlint.rule import (
 from accumlint.tracing.trace import MARKED, OF_A_MODEL, PICKED, Contribution, Trace, Window
 
 from ._token_sums import token_sums
-
-# Evidence that labels are those of positions.
-_OF_LABELS = ("left out", "loss mask", "padded labels", "random mask", "text", "tuning data")
 
 
 class MeanLossNotNormalisedByTokens(Rule):
@@ -168,7 +166,7 @@ class MeanLossNotNormalisedByTokens(Rule):
             if trace.entry.driven is not None:
                 evidence = evidence_from_trainers(evidence)
             if not any(is_of_the_model(c) and not is_one_of_several(c) for c in (*uneven, *unseen)):
-                evidence = tuple(e for e in evidence if e.key != "text")
+                evidence = tuple(e for e in evidence if not e.row.of_model)
             told = about_losses(evidence, of_model=any(map(is_of_the_model, unseen)))
             sure = confidence_of_means(uneven, evidence) if uneven else confidence_of(told)
             if sure is None:
@@ -209,7 +207,7 @@ def weighted_the_same(trace: Trace) -> Iterator[Window]:
 def confidence_of_means(uneven: list[Contribution], evidence: tuple[Evidence, ...]) -> Confidence:
     """How sure it is that counts differ where a mean was seen that leaves some labels out."""
     varies = uneven[0].varies
-    told = weight(e for e in evidence if e.key != "text")
+    told = weight(e for e in evidence if not e.row.of_model)
     if "weight" in varies or varies == MARKED or "ignore_index=-1`" in varies:
         # Whoever ignores -1 is heard only where labels are set to it.
         return Confidence.LIKELY if varies == MARKED else Confidence.CERTAIN
@@ -241,7 +239,7 @@ def confidence_of(evidence: tuple[Evidence, ...]) -> Confidence | None:
 
     Labels that are left out one by one are labels of positions.
     """
-    if not has_positions(evidence) and not any(e.key in _OF_LABELS for e in evidence):
+    if not has_positions(evidence) and not has_labels(evidence):
         return None
     told = weight(evidence)
     if told < 0:

@@ -31,9 +31,10 @@ from accumlint.reading.ir import (
     walk,
     walk_expr,
 )
+from accumlint.reading.lone_files import of_text
 from accumlint.reading.roles import Roles, infer
 from accumlint.reading.syntax import Source
-from accumlint.reading.targets import Evidence, gathered, joined, of_text
+from accumlint.reading.targets import Evidence, gathered, joined
 from accumlint.reading.trainer_methods import StockTrainer
 
 N = TypeVar("N", bound=Node)

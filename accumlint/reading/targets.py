@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING
 from accumlint.common.frozen import frozen
 from accumlint.files.source import nodes
 from accumlint.reading import ir as p
-from accumlint.reading.frameworks import TRAINER_SWITCHES
 
 if TYPE_CHECKING:
     from accumlint.reading.syntax import Source
@@ -37,11 +36,16 @@ class Kind(str, Enum):
 
 @frozen
 class Row:
-    """A kind of evidence: what it speaks of, its weight, and what a finding says of the place."""
+    """A kind of evidence: what it speaks of, its weight, and what a finding says of the place.
+
+    `of_labels`: it shows labels of positions. `of_model`: it tells of the loss alone that the model gives.
+    """
 
     kind: Kind
     weight: float
     says: str
+    of_labels: bool = False
+    of_model: bool = False
 
 
 TABLE = {
@@ -49,18 +53,19 @@ TABLE = {
     "shifted": Row(Kind.POSITION, 0, "the labels are shifted by one position"),
     "given": Row(Kind.POSITION, 0, "the model is given tokens and their labels"),
     "language model": Row(Kind.POSITION, 0, "the model predicts tokens"),
-    "left out": Row(Kind.VARIES, 3, "labels are set to the value that the loss ignores"),
-    "padded labels": Row(Kind.VARIES, 3, "labels are padded with a value that the loss ignores"),
+    "left out": Row(Kind.VARIES, 3, "labels are set to the value that the loss ignores", of_labels=True),
+    "padded labels": Row(Kind.VARIES, 3, "labels are padded with a value that the loss ignores", of_labels=True),
     "ignored padding": Row(Kind.VARIES, 3, "the loss ignores padding"),
     "own value": Row(Kind.VARIES, 3, "the loss ignores a value of the data"),
     "picked": Row(Kind.VARIES, 3, "a loss takes the positions that a mask picks"),
     "selected": Row(Kind.VARIES, 3, "a loss is given what `masked_select` leaves"),
     "masked mean": Row(Kind.VARIES, 2, "a loss is divided by the number that a mask keeps"),
-    "random mask": Row(Kind.VARIES, 3, "the labels are those of a random mask"),
-    "loss mask": Row(Kind.VARIES, 3, "a mask says which positions the loss counts"),
-    "tuning data": Row(Kind.VARIES, 3, "the rows are instructions or conversations"),
+    "random mask": Row(Kind.VARIES, 3, "the labels are those of a random mask", of_labels=True),
+    "loss mask": Row(Kind.VARIES, 3, "a mask says which positions the loss counts", of_labels=True),
+    "tuning data": Row(Kind.VARIES, 3, "the rows are instructions or conversations", of_labels=True),
     "text": Row(
-        Kind.VARIES, 3, "a library of language models is imported, and no code of the data is here"
+        Kind.VARIES, 3, "a library of language models is imported, and no code of the data is here",
+        of_labels=True, of_model=True,
     ),
     "collator": Row(Kind.VARIES, 2, "the collator pads labels where rows differ in length"),
     "truncated": Row(Kind.VARIES, 1, "rows are truncated one by one"),
@@ -73,13 +78,9 @@ TABLE = {
     "classes": Row(Kind.EQUAL, -3, "the model has one label for each row"),
     "pairs": Row(Kind.EQUAL, -3, "the rows are pairs of a chosen and a rejected answer"),
     "ratio": Row(Kind.EQUAL, -3, "a fixed share of each row is masked"),
-}
+}  # fmt: skip
 # Evidence of a loss with a target for every position, beside that of its kind, which some loss of a project has.
 _OF_POSITIONS = {"picked", "masked mean"}
-# Libraries of models whose rows are texts.
-_OF_TEXT = frozenset({"transformers", "pytorch_transformers", "pytorch_pretrained_bert"})
-# Evidence that the code of the data is here.
-_OF_DATA = {"padded labels", "collator", "truncated", "chat", "padded"}
 # The least sum of weights at which counts likely vary.
 STRONG = 3
 
@@ -127,9 +128,16 @@ def has_positions(evidence: Iterable[Evidence]) -> bool:
     return any(e.row.kind is Kind.POSITION or e.key in shown for e in evidence)
 
 
+def has_labels(evidence: Iterable[Evidence]) -> bool:
+    """True where something shows that labels are those of positions."""
+    return any(e.row.of_labels for e in evidence)
+
+
 def leaves_labels_out(evidence: Iterable[Evidence]) -> bool:
     """True where something other than a name shows by itself that a loss leaves labels out."""
-    return any(e.row.weight >= STRONG and e.key not in ("tuning data", "text") for e in evidence)
+    return any(
+        e.row.weight >= STRONG and e.key != "tuning data" and not e.row.of_model for e in evidence
+    )
 
 
 def gathered(trees: Iterable[tuple[Source, ast.AST]]) -> tuple[Evidence, ...]:
@@ -158,28 +166,6 @@ def joined(own: Iterable[Evidence], *further: Iterable[Evidence]) -> tuple[Evide
     for e in chain.from_iterable(further):
         first.setdefault(e.key, replace(e, is_local=False))
     return tuple(first.values())
-
-
-def of_text(source: Source, found: Iterable[Evidence]) -> Iterator[Evidence]:
-    """What a file that stands alone tells by the libraries that it imports, where nothing in it tells otherwise.
-
-    Whoever says that a loss takes no count has thought of it.
-    """
-    if any(e.row.kind is Kind.EQUAL or e.key in _OF_DATA for e in found):
-        return
-    imports: list[Evidence] = []
-    for node in nodes(source.tree):
-        match node:
-            case (
-                ast.ImportFrom(module=str(name), level=0)
-                | ast.Import(names=[ast.alias(name=name), *_])
-            ) if name.partition(".")[0] in _OF_TEXT:
-                imports.append(Evidence("text", node, source, is_local=True))
-            case ast.Attribute(attr=name) | ast.Name(id=name) if name in TRAINER_SWITCHES:
-                return
-            case _:
-                pass
-    yield from imports[:1]
 
 
 def _defined(found: Iterable[ast.AST]) -> set[str]:
