@@ -95,11 +95,11 @@ class MeanLossNotNormalisedByTokens(Rule):
     stands at the `return` of the loss and holds with more than one accumulation step. A `compute_loss` that takes
     `num_items_in_batch` and ignores it is ACC601. A Trainer of transformers, or an `SFTTrainer`, that takes the loss
     from the model is reported at the call that makes it where it divides that mean. Since 4.46 it counts the window's
-    tokens for models whose `forward` takes `**kwargs`: not for a model of the project that takes none, for GPT-2 and
-    its like before 4.49, for masked, encoder-decoder and CTC models, and encoders that classify tokens, before 5.0.
-    Which releases a project can use is read from what it pins (in its requirements, README, scripts or images), also of
-    `tokenizers` (below 0.20: up to 4.44) and `accelerate` (below 0.26: up to 4.44), and from what later releases lack:
-    `evaluation_strategy=` (up to 4.50), the Trainer's `tokenizer=` (up to 4.57), lists like
+    tokens for models whose `forward` takes `**kwargs`: not for a model of the project that takes none, or no `labels`,
+    for GPT-2 and its like before 4.49, for masked, encoder-decoder and CTC models, and encoders that classify tokens,
+    before 5.0. Which releases a project can use is read from what it pins (in its requirements, README, scripts or
+    images), also of `tokenizers` (below 0.20: up to 4.44) and `accelerate` (below 0.26: up to 4.44), and from what
+    later releases lack: `evaluation_strategy=` (up to 4.50), the Trainer's `tokenizer=` (up to 4.57), lists like
     `GPT2_PRETRAINED_MODEL_ARCHIVE_LIST` (up to 4.40) and peft's `prepare_model_for_int8_training` (up to 4.38).
     `train_batch` of a DeepSpeed pipeline is reported as well, since its engine averages the means of the micro-batches.
     A script that names its trainer's settings, but no accumulation steps, does not accumulate: a stock trainer is not
