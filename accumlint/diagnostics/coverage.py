@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator
 
 from accumlint.common.frozen import frozen
 from accumlint.reading import names
-from accumlint.reading.ir import Attr, Call, Class, For, Node, While, dotted, walk
+from accumlint.reading.ir import Attr, Call, Class, For, Node, Raise, While, dotted, walk
 from accumlint.reading.program import Program
 from accumlint.tracing import Exploration
 from accumlint.tracing.budget import CALLERS, LATE, SPENT
@@ -58,7 +58,10 @@ def coverage(program: Program, exploration: Exploration) -> list[Site]:
 
 
 def unjudged_steps(program: Program, exploration: Exploration) -> list[Call]:
-    """The steps of optimizers in loops to which no trace leads, in a file that goes nowhere backward by itself."""
+    """The steps of optimizers in loops to which no trace leads, in a file that goes nowhere backward by itself.
+
+    A loop whose class leaves a method to its subclasses is judged with these.
+    """
     if _best(program, exploration) or any(True for _ in _sites(program, ())):
         return []
     reached = {
@@ -74,7 +77,13 @@ def unjudged_steps(program: Program, exploration: Exploration) -> list[Call]:
         and "optimizer" in (program.roles.of(base := dotted(call.func.base)), names.role_of(base))
         and call.at not in reached
         and any(isinstance(node, For | While) for node in program.above(call))
+        and not any(isinstance(node, Class) and _is_abstract(node) for node in program.above(call))
     ]
+
+
+def _is_abstract(cls: Class) -> bool:
+    """True for a class with a method that only raises."""
+    return any(isinstance(m.body[-1], Raise) for m in cls.methods.values() if m.body)
 
 
 def cut(exploration: Exploration) -> str:
