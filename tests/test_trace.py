@@ -176,6 +176,15 @@ def test_targets_beside_the_outputs_of_a_model_are_no_micro_batches(
     assert loop["symbols"] == {"a": "weight"}
 
 
+@pytest.mark.parametrize(("by", "share"), [("/ norm", "1/a g1 + "), ("* weight", "a g1 + ")])
+def test_a_factor_that_nobody_knows_is_written_as_a_share(
+    run: Run, tmp_path: Path, by: str, share: str
+) -> None:
+    write(tmp_path, TAIL.replace("/ 4", by).replace("model, loader", "norm, weight, model, loader"))
+    (loop,) = data(run, "train.py")
+    assert loop["steps"][0]["applies"].startswith(share)
+
+
 @pytest.mark.parametrize(("source", "told"), STORIES)
 def test_what_becomes_of_the_micro_batches_is_told(
     run: Run, tmp_path: Path, source: str, told: str

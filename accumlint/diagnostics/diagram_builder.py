@@ -373,7 +373,7 @@ class _Facts:
         text = "?" if weight is None else _number(weight)
         if "window" in self.reductions:
             text = "n/N" if text == "1" else f"{text}·n/N"
-        return text + factors if text != "1" or not factors else factors.removeprefix("·")
+        return factors.removeprefix("·") if text == "1" and factors[:1] == "·" else text + factors
 
     def _expected(self, number: int) -> str:
         if number not in self.own:
