@@ -7,10 +7,11 @@ from collections.abc import Collection, Iterator
 
 from accumlint.common.frozen import frozen
 from accumlint.reading import names
-from accumlint.reading.ir import Attr, Call, Class, For, Node, Raise, While, dotted, walk
+from accumlint.reading.ir import Attr, Call, Class, For, Node, While, dotted, walk
 from accumlint.reading.program import Program
 from accumlint.tracing import Exploration
 from accumlint.tracing.budget import CALLERS, LATE, SPENT
+from accumlint.tracing.entry_points import is_hollow
 from accumlint.tracing.trace import Backward, Run, Step
 
 WHOLE, PARTLY, NOT = "whole", "partly", "not"
@@ -77,13 +78,11 @@ def unjudged_steps(program: Program, exploration: Exploration) -> list[Call]:
         and "optimizer" in (program.roles.of(base := dotted(call.func.base)), names.role_of(base))
         and call.at not in reached
         and any(isinstance(node, For | While) for node in program.above(call))
-        and not any(isinstance(node, Class) and _is_abstract(node) for node in program.above(call))
+        and not any(
+            isinstance(node, Class) and any(map(is_hollow, node.methods.values()))
+            for node in program.above(call)
+        )
     ]
-
-
-def _is_abstract(cls: Class) -> bool:
-    """True for a class with a method that only raises."""
-    return any(isinstance(m.body[-1], Raise) for m in cls.methods.values() if m.body)
 
 
 def cut(exploration: Exploration) -> str:

@@ -105,7 +105,7 @@ def _judged(
     """What a trainer does with the loss of its model, None where that is not known."""
     model = _model(call, program)
     names = {""}
-    ignoring: dict[str, p.Function] = {}
+    ignoring: StockTrainer | None = None
     for value in program.assigned.get(p.render(model), ()) if model is not None else ():
         made = p.dotted(value.func) if isinstance(value, p.Call) else ""
         name = re.sub(r"\.from_(pretrained|config)$", "", made)
@@ -118,15 +118,17 @@ def _judged(
             why = f"`{classes[0].name}.forward`"
             if not any(param.star == "**" for param in forward.params):
                 return StockTrainer(call, f"{why} takes no `**kwargs`")
-            if _drops_the_rest(forward) and "labels" not in {q.name for q in forward.params}:
-                return StockTrainer(call, f"{why} takes no `labels` that could be counted")
-            if _drops_the_rest(forward) and "labels" in forward.names_read:
-                ignoring[f"{why} takes `**kwargs` and ignores `num_items_in_batch`"] = forward
+            if _drops_the_rest(forward):
+                if "labels" not in {param.name for param in forward.params}:
+                    return StockTrainer(call, f"{why} takes no `labels` that could be counted")
+                if "labels" in forward.names_read:
+                    told = f"{why} takes `**kwargs` and ignores `num_items_in_batch`"
+                    ignoring = StockTrainer(call, undivided=told, model=forward)
     limit, because = _newest(call, trainers, program, project)
     if limit is not None and limit < _COUNTING_SINCE:
         return StockTrainer(call, because)
-    for why, forward in ignoring.items():
-        return StockTrainer(call, undivided=why, model=forward)
+    if ignoring is not None:
+        return ignoring
     since, name = max((_taking_since(name), name) for name in names)
     if limit is None or limit >= since:
         return None

@@ -151,7 +151,7 @@ class EntryCall:
 
     def filled(self, machine: Parts, owner: p.Class, function: p.Function) -> p.Class:
         """The class whose instance runs a method: the first that fills in what its owner leaves to others."""
-        hollow = {name for name, method in owner.methods.items() if _is_hollow(method)}
+        hollow = {name for name, method in owner.methods.items() if is_hollow(method)}
         missing = machine.borders.graph.left_to_heirs(machine.cross_file.lineage(owner))
         for cls in machine.program.classes.values() if hollow or missing else ():
             if function.name in cls.methods:
@@ -262,7 +262,7 @@ def _filled(method: p.Function) -> Iterator[str]:
                 yield p.dotted(node.func.base)
 
 
-def _is_hollow(method: p.Function) -> bool:
+def is_hollow(method: p.Function) -> bool:
     """True for a method that subclasses must give: it only raises."""
     *said, last = method.body or (None,)
     texts = all(isinstance(s, p.Do) and isinstance(s.value, p.Const) for s in said)
