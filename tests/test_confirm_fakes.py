@@ -12,11 +12,11 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from accumlint.confirming.harness.fakes.batches import Data  # noqa: E402 (it needs torch)
-from accumlint.confirming.harness.fakes.fsdp import Reducing  # noqa: E402 (so does this)
+from accumlint.confirming.harness.fakes.fsdp import Reducing  # noqa: E402 (it needs torch)
 from accumlint.confirming.harness.fakes.name_words import CLASS  # noqa: E402 (below the skip without torch)
-from accumlint.confirming.harness.fakes.networks import Criterion, Model  # noqa: E402 (so does this)
+from accumlint.confirming.harness.fakes.networks import Criterion, Model  # noqa: E402 (it needs torch)
 from accumlint.confirming.harness.rewriting.source_hints import look  # noqa: E402 (below the skip without torch)
-from accumlint.confirming.harness.rewriting.syntax_shapes import loose, other_words  # noqa: E402 (so does this)
+from accumlint.confirming.harness.rewriting.syntax_shapes import loose, other_words  # noqa: E402 (it needs torch)
 from accumlint.confirming.harness.rewriting.written_windows import Sized, size_of  # noqa: E402 (it is needed beside those, which need torch)
 
 pytestmark = pytest.mark.torch
