@@ -19,16 +19,8 @@ from accumlint.rule import (
 from accumlint.tracing.trace import Schedule, Trace, Window
 
 from ._calls import accelerators, ends_of_update, taken
-from ._schedules import (
-    bounds_microbatches,
-    bounds_rounds,
-    counts_data,
-    counts_data_elsewhere,
-    divides_by_rows,
-    horizon,
-    is_stretched,
-    lengths,
-)
+from ._counts import counted
+from ._schedules import fits_microbatches, lengths, with_settings
 
 
 class SchedulerPerMicrobatch(Rule):
@@ -95,17 +87,11 @@ class SchedulerPerMicrobatch(Rule):
             free = [e for e in window.of(Schedule) if not (e.gated or e.per_epoch or e.placed)]
             for move in {e.scheduler: e for e in free}.values():
                 moves = len({e.microbatch for e in free if e.scheduler is move.scheduler})
-                counts = horizon(trace.program, move.scheduler)
-                in_microbatches = counts_data(counts) and "/" not in counts
-                in_microbatches |= is_stretched(trace.program, move.scheduler) or any(
-                    bounds_microbatches(trace.program, argument, window)
-                    for argument in lengths(trace.program, move.scheduler)
-                )
-                in_microbatches |= counts_data_elsewhere(trace.program, move.scheduler)
-                in_microbatches |= divides_by_rows(trace.program, move.scheduler)
-                in_microbatches |= bounds_rounds(trace.program, move.scheduler, window)
-                if moves >= window.backward_count() and not in_microbatches:
-                    certain = "/" in counts
+                if moves >= window.backward_count() and not fits_microbatches(
+                    trace.program, move.scheduler, window
+                ):
+                    given = lengths(trace.program, move.scheduler)
+                    certain = counted(trace.program, *with_settings(trace.program, given)).divided
                     length_is = "its length counts" if certain else "its length is taken to count"
                     yield self.at(
                         move,

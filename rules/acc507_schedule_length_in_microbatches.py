@@ -9,12 +9,12 @@ from accumlint.reading.program import Program
 from accumlint.rule import Claim, Confidence, Finding, Rule, Severity
 from accumlint.tracing.trace import Run, Schedule, Trace, TrainingObject, Window
 
+from ._counts import counted
 from ._schedules import (
+    arguments,
     bounds_microbatches,
     counts_before_prepare,
-    counts_microbatches,
     every_argument,
-    is_stretched,
     multiplies_the_end,
 )
 
@@ -95,11 +95,11 @@ class ScheduleLengthInMicrobatches(Rule):
     def of_windows(self, trace: Trace, window: Window) -> Iterator[Finding]:
         for scheduler, events in moving_once(trace.main, window):
             for argument in every_argument(trace.program, scheduler):
-                if not counts_microbatches(trace.program, argument) and not bounds_microbatches(
+                if not counted(trace.program, argument).is_microbatches and not bounds_microbatches(
                     trace.program, argument, window
                 ):
                     continue
-                if not is_stretched(trace.program, scheduler) and (
+                if not counted(trace.program, *arguments(scheduler)).stretched and (
                     is_cut_from_a_batch(trace.program, window)
                     or is_of_one_batch(trace.program, window)
                 ):
