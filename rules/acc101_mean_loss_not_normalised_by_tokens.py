@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from accumlint.reading.frameworks import COUNTED_LOSSES
-from accumlint.reading.ir import Call, dotted, render
+from accumlint.reading.ir import Call, called, dotted, render
 from accumlint.reading.program import Program
 from accumlint.reading.targets import (
     STRONG,
@@ -329,7 +329,7 @@ def _means(call: Call) -> bool:
     """True for a cross-entropy that is a mean over all targets, or all but padding."""
     ignored = call.keyword("ignore_index")
     return (
-        dotted(call.func).rpartition(".")[2] in COUNTED_LOSSES
+        called(call) in COUNTED_LOSSES
         and call.keyword("reduction") is None
         and (ignored is None or "pad" in render(ignored))
     )

@@ -125,9 +125,8 @@ class NoSyncMissing(Rule):
 
     def check(self, trace: Trace) -> Iterator[Finding]:
         run = trace.main
-        for optimizer in run.optimizers:
-            window = run.steady(optimizer)
-            if window is None or hides_model(run) or switches(trace.program):
+        for window in run.steady_of_each():
+            if hides_model(run) or switches(trace.program):
                 continue
             if window.is_sharded or window.of(NoSync) or window.of(SyncFlag):
                 continue

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from accumlint.reading.ir import Assign, Attr, Call, Import, Name, Star, dotted, render
+from accumlint.reading.ir import Assign, Attr, Call, Import, Name, Star, called, dotted, render
 from accumlint.reading.program import Program
 from accumlint.rule import Claim, Confidence, Finding, Observed, Related, Rule, Severity
 from accumlint.tracing.trace import Forward, Run, Trace, Window
@@ -156,7 +156,7 @@ def shares_otherwise(program: Program) -> bool:
     if any(_OTHERWISE.search(name) for name in identifiers(program)):
         return True
     for node in program.of(Call):
-        if dotted(node.func).rpartition(".")[2].startswith(("all_reduce", "reduce", "allreduce")):
+        if called(node).startswith(("all_reduce", "reduce", "allreduce")):
             shown = " ".join(render(argument.value) for argument in node.args[:1])
             if not _REPORTED.search(shown):
                 return True

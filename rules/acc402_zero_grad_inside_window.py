@@ -75,9 +75,8 @@ class ZeroGradInsideWindow(Rule):
 
     def check(self, trace: Trace) -> Iterator[Finding]:
         run = trace.main
-        for optimizer in run.optimizers:
-            window = run.steady(optimizer)
-            if window is None or window.of(EpochEnd) or window.is_entangled:
+        for window in run.steady_of_each():
+            if window.of(EpochEnd) or window.is_entangled:
                 continue
             kept, seen = len(window.microbatches), window.backward_count()
             # Who is given a loss to take it backward may gather the gradients in buffers of its own.

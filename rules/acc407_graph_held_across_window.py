@@ -98,9 +98,8 @@ class GraphHeldAcrossWindow(Rule):
                     f"`{stale.subject}.step()`: its gradient belongs to parameters that the step has changed",
                     severity=Severity.ERROR,
                 )
-        for optimizer in run.optimizers:
-            window = run.steady(optimizer)
-            if window is None or len(window.backwarded) < 2:
+        for window in run.steady_of_each():
+            if len(window.backwarded) < 2:
                 continue
             for backward in window.backwards:
                 if len(backward.microbatches) > 1 and is_chosen(run):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from fractions import Fraction
 
-from accumlint.reading.ir import Attr, Call, Name, dotted, render
+from accumlint.reading.ir import Attr, Call, Name, called, dotted, render
 from accumlint.reading.program import Program
 from accumlint.rule import Confidence, Finding, Observed, Rule, Severity, Symptom
 from accumlint.tracing.trace import (
@@ -23,13 +23,12 @@ from accumlint.tracing.trace import (
 class AccelerateAccumulateMisused(Rule):
     """`accelerator.accumulate` does not see each micro-batch once, or was never given the number of steps.
 
-    Accelerate counts its entries into `accumulate`: every N-th one synchronises and lets the
-    optimizers step. Entered twice for one micro-batch, as in `with accelerator.accumulate(generator)`
-    and then `with accelerator.accumulate(discriminator)`, the count runs twice as fast; when N is
-    even the first of the two never synchronises, and its optimizer never steps. Entered once, outside
-    the loop, it counts to one. Never entered, it counts nothing: the optimizer steps on every
-    micro-batch, whose loss is divided by N all the same. And when the Accelerator is built without
-    `gradient_accumulation_steps`, N is 1.
+    Accelerate counts its entries into `accumulate`: every N-th one synchronises and lets the optimizers step. Entered
+    twice for one micro-batch, as in `with accelerator.accumulate(generator)` and then `with
+    accelerator.accumulate(discriminator)`, the count runs twice as fast; when N is even the first of the two never
+    synchronises, and its optimizer never steps. Entered once, outside the loop, it counts to one. Never entered, it
+    counts nothing: the optimizer steps on every micro-batch, whose loss is divided by N all the same. And when the
+    Accelerator is built without `gradient_accumulation_steps`, N is 1.
 
     Bad:
 
@@ -187,9 +186,8 @@ def entered_again(run: Run) -> Event | None:
 
 def stepping_without(run: Run) -> Step | None:
     """A gated step that is taken on every micro-batch, of which each was divided by the steps."""
-    for optimizer in run.optimizers:
-        window = run.steady(optimizer)
-        if window is None or len(window.backwarded) != 1 or not window.step.gated:
+    for window in run.steady_of_each():
+        if len(window.backwarded) != 1 or not window.step.gated:
             continue
         # A loss may have a weight, but no other divisor.
         shares = all(
@@ -205,7 +203,7 @@ def stepping_without(run: Run) -> Step | None:
 def gives_steps(program: Program) -> bool:
     """True when the file builds Accelerators, and gives each its steps, and no plugin that counts by itself."""
     calls = program.of(Call)
-    built = [c for c in calls if dotted(c.func).rpartition(".")[2] == "Accelerator"]
+    built = [c for c in calls if called(c) == "Accelerator"]
     return bool(built) and all(
         c.keyword("gradient_accumulation_steps") is not None
         and c.keyword("deepspeed_plugin") is None

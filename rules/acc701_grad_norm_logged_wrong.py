@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from accumlint.reading.ir import Call, Do, If, Node, dotted, walk
+from accumlint.reading.ir import Call, Do, If, Node, called, dotted, walk
 from accumlint.reading.program import Program
 from accumlint.rule import Claim, Confidence, Finding, Rule, Severity
 from accumlint.tracing.trace import Backward, Clear, Clip, Event, Norm, Rescale, Run, Trace
@@ -134,5 +134,5 @@ def after_clipping(program: Program, run: Run, norm: Norm) -> bool:
 
 def is_dropped(program: Program, node: Node) -> bool:
     """True for a norm-clipping call that stands alone as a statement."""
-    named = isinstance(node, Call) and "norm" in dotted(node.func).rpartition(".")[2]
+    named = isinstance(node, Call) and "norm" in called(node)
     return named and any(n.value is node for n in program.of(Do))

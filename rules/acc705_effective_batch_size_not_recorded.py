@@ -17,6 +17,7 @@ from accumlint.reading.ir import (
     Star,
     Table,
     Text,
+    called,
     dotted,
     walk_expr,
 )
@@ -147,7 +148,7 @@ def is_worked_out(program: Program) -> bool:
             above, below = words(node.left), words(node.right)
             if has_size(above) and (has_size(below) or has_steps(below)):
                 return True
-        if isinstance(node, Call) and dotted(node.func).rpartition(".")[2] in (
+        if isinstance(node, Call) and called(node) in (
             "chunk",
             "split",
             "tensor_split",
