@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from enum import Enum
 
 from accumlint.common.frozen import frozen
@@ -52,12 +53,13 @@ class Unit(Enum):
 class Count:
     """What a number counts, by all that it and the names in it are made of.
 
-    `named` are the units that occur, `times` those that multiply and `over` those that divide. `known` is False where a
+    `named` are the units that occur, `times` those that multiply, `last` of all or before, and `over` those that divide. `known` is False where a
     function works the number out, or a name in it gets another number later.
     """
 
     named: frozenset[Unit]
     times: frozenset[Unit]
+    last: frozenset[Unit]
     over: frozenset[Unit]
     known: bool
 
@@ -81,8 +83,9 @@ class Count:
     def is_microbatches(self) -> bool:
         """True for the length of a loader, and for what the accumulation steps multiply, divided by nothing."""
         whole = Unit.BATCHES in self.named or (Unit.DATA in self.named and Unit.ROWS in self.over)
-        one = whole and Unit.STEPS not in self.named
-        return self.known and not self.divided and (self.stretched or one)
+        one = self.stretched or (whole and Unit.STEPS not in self.named)
+        # Whatever it counts before, it is multiplied last.
+        return self.known and (Unit.STEPS in self.last or bool(one and not self.divided))
 
 
 def counted(program: Program, *numbers: Expr) -> Count:
@@ -111,14 +114,18 @@ class _Units:
         parts = (p for number in numbers for p in stands_for(self.program, number, number=True))
         nodes = [node for part in parts for node in walk_expr(part)]
         binary = [n for n in nodes if isinstance(n, Binary)]
-        times = (side for n in binary if n.op == "*" for side in (n.left, n.right))
         over = (n.right for n in binary if n.op in ("/", "//"))
         return Count(
             frozenset(map(self.of, nodes)),
-            frozenset(map(self.of, times)),
+            self.multiplying(binary),
+            self.multiplying(numbers),
             frozenset(unit for divisor in over for unit in self.factors(divisor)),
             not (changes(self.program, nodes) or any(map(_works_out, nodes))),
         )
+
+    def multiplying(self, nodes: Iterable[Node]) -> frozenset[Unit]:
+        products = (n for n in nodes if isinstance(n, Binary) and n.op == "*")
+        return frozenset(self.of(side) for n in products for side in (n.left, n.right))
 
     def of(self, node: Node) -> Unit:
         """What a number counts by its name, or by whose length it is."""

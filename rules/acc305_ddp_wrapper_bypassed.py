@@ -15,6 +15,7 @@ from accumlint.reading.ir import (
     Node,
     Return,
     With,
+    called,
     dotted,
     walk,
     walk_expr,
@@ -159,7 +160,7 @@ class DdpWrapperBypassed(Rule):
                 "several processes)",
                 confidence=Confidence.LIKELY,
             )
-        for function in program.functions:
+        for function in program.methods_of("Trainer", "compute_loss"):
             past = call_past_wrapper(program, function)
             if past is not None:
                 yield self.at(
@@ -199,10 +200,8 @@ def past_prepared_layers(program: Program) -> Iterator[tuple[Call, str]]:
 def goes_backward_after(program: Program, forward: Call) -> bool:
     """True for a forward with a graph in a loop that goes backward."""
     loop = program.loop_around(forward)
-    backwards = (n for n in walk(loop.body) if isinstance(n, Call)) if loop is not None else ()
-    return not any(is_silent(outer) for outer in program.above(forward)) and any(
-        dotted(call.func).endswith(".backward") for call in backwards
-    )
+    goes = loop is not None and any(called(n) == "backward" for n in walk(loop.body))
+    return goes and not any(map(is_silent, program.above(forward)))
 
 
 def is_call_of_model(forward: Node) -> bool:
@@ -214,10 +213,7 @@ def is_call_of_model(forward: Node) -> bool:
 def call_past_wrapper(program: Program, function: Function) -> Call | None:
     """The forward of `self.model` that a Trainer's loss is made of, beside the model that it is given."""
     given = [param.name for param in function.params[1:2]]
-    of_a_trainer = any(base.endswith("Trainer") for base in function.bases)
-    if function.name != "compute_loss" or given != ["model"] or not of_a_trainer:
-        return None
-    if "model" in function.names_read:
+    if given != ["model"] or "model" in function.names_read:
         return None
     made: dict[str, Call] = {}
     for node in walk(function.body):
@@ -238,12 +234,9 @@ def call_past_wrapper(program: Program, function: Function) -> Call | None:
 
 def is_silent(outer: Node) -> bool:
     """True for a context in which nothing keeps a graph."""
-    return isinstance(outer, With) and any(
-        dotted(item.func if isinstance(item, Call) else item).endswith(
-            ("no_grad", "inference_mode")
-        )
-        for item, _ in outer.items
-    )
+    items = [item for item, _ in outer.items] if isinstance(outer, With) else []
+    names = (dotted(item.func if isinstance(item, Call) else item) for item in items)
+    return any(name.endswith(("no_grad", "inference_mode")) for name in names)
 
 
 def through_wrapper(program: Program, window: Window, forward: Node) -> Iterator[Fix]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from fractions import Fraction
 
-from accumlint.reading.ir import Attr, Call, Raise, Stmt, Try, walk
+from accumlint.reading.ir import Attr, Call, Raise, Stmt, Try, called, walk
 from accumlint.reading.names import CLEARS
 from accumlint.reading.program import Program
 from accumlint.rule import Confidence, Finding, Rule, Severity, Symptom
@@ -118,16 +118,10 @@ class SkippedMicrobatchBreaksWindow(Rule):
 
     def check_program(self, program: Program) -> Iterator[Finding]:
         # The loop around a Trainer's step is the framework's own.
-        for function in program.functions:
-            trainer = any(base.endswith("Trainer") for base in function.bases)
-            if not (trainer and function.name == "training_step"):
-                continue
-            for attempt in walk(function.body):
-                if not isinstance(attempt, Try):
-                    continue
-                if not calls(attempt.body, frozenset({"backward", "training_step"})):
-                    continue
-                for caught, _, body in attempt.handlers:
+        for function in program.methods_of("Trainer", "training_step"):
+            for attempt in (n for n in walk(function.body) if isinstance(n, Try)):
+                trains = calls(attempt.body, frozenset({"backward", "training_step"}))
+                for caught, _, body in attempt.handlers if trains else ():
                     clears = calls(body, CLEARS)
                     if clears and not any(isinstance(n, Raise) for n in body):
                         yield self.at(
@@ -141,11 +135,8 @@ class SkippedMicrobatchBreaksWindow(Rule):
 
 def calls(body: tuple[Stmt, ...], names: frozenset[str]) -> list[Call]:
     """The calls of methods by their last name in some statements."""
-    return [
-        node
-        for node in walk(body)
-        if isinstance(node, Call) and isinstance(node.func, Attr) and node.func.name in names
-    ]
+    found = [n for n in walk(body) if isinstance(n, Call) and isinstance(n.func, Attr)]
+    return [n for n in found if called(n) in names]
 
 
 def is_after_the_epoch(program: Program, skip: Skip, step: Step) -> bool:
@@ -187,10 +178,7 @@ def shortened(program: Program, skip: Skip, window: Window, usual: int) -> bool:
 
 def usual_size(run: Run, window: Window) -> int:
     """How many micro-batches the optimizer's other windows have; what was asked for, where the run has no other."""
-    sizes = [
-        len(w.microbatches)
-        for w in run.windows_of(window.step.optimizer)
-        if w.step is not window.step
-    ]
+    others = (w for w in run.windows_of(window.step.optimizer) if w.step is not window.step)
+    sizes = [len(w.microbatches) for w in others]
     asked = run.literal or (run.steps if run.asked and not run.guessed else 0)
     return max(sizes, key=lambda size: (sizes.count(size), size == asked), default=asked)

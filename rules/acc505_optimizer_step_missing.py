@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
-from accumlint.reading.ir import Attr, Call, For, If, Node, While, dotted, render, walk
+from accumlint.reading.ir import Attr, Call, For, If, While, dotted, render, walk
 from accumlint.reading.names import role_of
 from accumlint.reading.program import Program
 from accumlint.rule import Finding, Observed, Rule, Severity, Symptom
@@ -171,18 +171,13 @@ def is_stepped_elsewhere(program: Program, forgotten: Clear) -> bool:
     A method of the optimizer itself may have another name (`optimizer.managed_step()`).
     """
     cleared = forgotten.subject.rpartition(".")[2]
-    for node in nodes(program):
-        if isinstance(node, Attr):
-            owner = dotted(node.base).rpartition(".")[2]
-            if TELLING.search(node.name) and role_of(owner) != "scheduler":
-                return True
-            if owner == cleared and "step" in node.name:
-                return True
+    for node in program.of(Attr):
+        owner = dotted(node.base).rpartition(".")[2]
+        if TELLING.search(node.name) and role_of(owner) != "scheduler":
+            return True
+        if owner == cleared and "step" in node.name:
+            return True
     return False
-
-
-def nodes(program: Program) -> Iterator[Node]:
-    yield from program.nodes
 
 
 def all_but_one(run: Run) -> Iterator[Step]:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from accumlint.editing import After, Before, Insert, Replace
 from accumlint.reading.frameworks import TRAINER_SWITCHES
-from accumlint.reading.ir import Call, Class, Do, Function, Name, dotted, render
+from accumlint.reading.ir import Call, Do, Function, Name, dotted, render
 from accumlint.reading.program import Program
 from accumlint.reading.trainer_methods import (
     goes_backward,
@@ -35,6 +35,9 @@ _WITHOUT_LABELS = (
     "RewardTrainer", "SentenceTransformerTrainer", "EncoderTrainer", "EmbedderTrainer", "RerankerTrainer",
     "RetrieverTrainer", "RetrievalTrainer",
 )  # fmt: skip
+
+
+_GIVEN = "is given the count of the window, and divides by nothing"
 
 
 class HfComputeLossIgnoresNumItems(Rule):
@@ -148,7 +151,8 @@ class HfComputeLossIgnoresNumItems(Rule):
         yield from self.of_models(program)
         passed = loss_functions(program)
         for function in program.functions:
-            for backward in undivided_backwards(function, class_of(program, function)):
+            owner = program.class_around(function)
+            for backward in undivided_backwards(function, owner):
                 yield self.at(
                     backward,
                     f"`{function.owner}.training_step` replaces the method that divides by the "
@@ -159,7 +163,9 @@ class HfComputeLossIgnoresNumItems(Rule):
                 )
             if takes_the_count(function) and not uses_the_count(function):
                 if is_override(function):
-                    if steps_by_itself(program, function) or has_no_labels(function):
+                    # A `training_step` with a backward of its own divides or does not.
+                    own = owner is not None and goes_backward(owner, "training_step")
+                    if own or has_no_labels(function):
                         continue
                     yield self.at(
                         function,
@@ -184,12 +190,7 @@ class HfComputeLossIgnoresNumItems(Rule):
                     f"{trainer.undivided}, and `{dotted(trainer.call.func)}` does not divide its loss by the "
                     "accumulation steps",
                     confidence=Confidence.LIKELY,
-                    related=[
-                        Related(
-                            trainer.model,
-                            "is given the count of the window, and divides by nothing",
-                        )
-                    ],
+                    related=[Related(trainer.model, _GIVEN)],
                 )
                 yield replace(found, conditions=(("gradient_accumulation_steps > 1", "true"),))
 
@@ -212,17 +213,6 @@ def is_override(function: Function) -> bool:
     )
 
 
-def class_of(program: Program, function: Function) -> Class | None:
-    """The class that a method stands in."""
-    return next((n for n in program.above(function) if isinstance(n, Class)), None)
-
-
-def steps_by_itself(program: Program, function: Function) -> bool:
-    """True when the class has a `training_step` with a backward of its own, which divides or does not."""
-    owner = class_of(program, function)
-    return owner is not None and goes_backward(owner, "training_step")
-
-
 def divide_there(backward: Call) -> Iterator[Fix]:
     """Divides what goes backward, as the Trainer does."""
     loss = backward.args[0].value
@@ -237,7 +227,7 @@ def leave_division(program: Program, function: Function) -> Iterator[Fix]:
     """Tells the Trainer, once its own `__init__` is through, that it has to divide."""
     switch = "self.model_accepts_loss_kwargs = False"
     told = "Leave the division to the Trainer"
-    owner = class_of(program, function)
+    owner = program.class_around(function)
     made = owner.methods.get("__init__") if owner is not None else None
     if made is None:
         head = "def __init__(self, *args, **kwargs):"

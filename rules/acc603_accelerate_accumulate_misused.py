@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from fractions import Fraction
 
-from accumlint.reading.ir import Attr, Call, Name, called, dotted, render
+from accumlint.reading.ir import Attr, Call, Name, dotted, render
 from accumlint.reading.program import Program
 from accumlint.rule import Confidence, Finding, Observed, Rule, Severity, Symptom
 from accumlint.tracing.trace import (
@@ -202,8 +202,7 @@ def stepping_without(run: Run) -> Step | None:
 
 def gives_steps(program: Program) -> bool:
     """True when the file builds Accelerators, and gives each its steps, and no plugin that counts by itself."""
-    calls = program.of(Call)
-    built = [c for c in calls if called(c) == "Accelerator"]
+    built = program.calls.get("Accelerator", ())
     return bool(built) and all(
         c.keyword("gradient_accumulation_steps") is not None
         and c.keyword("deepspeed_plugin") is None

@@ -257,6 +257,16 @@ class Program:
         """All functions and methods, nested ones included, in source order."""
         return tuple(n for n in self.of(Function) if n.name != "<lambda>")
 
+    def methods_of(self, line: str, name: str) -> Iterator[Function]:
+        """The methods of a name in classes that inherit from what is called so, or ends so (`Trainer`)."""
+        for function in self.functions:
+            if function.name == name and any(base.endswith(line) for base in function.bases):
+                yield function
+
+    def class_around(self, node: Node) -> Class | None:
+        """The innermost class in which a node stands."""
+        return next((n for n in self.above(node) if isinstance(n, Class)), None)
+
     @cached_property
     def classes(self) -> Mapping[str, Class]:
         return {n.name: n for n in self.of(Class)}
