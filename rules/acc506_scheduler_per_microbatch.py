@@ -4,21 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from accumlint.editing import After, Guard
 from accumlint.rule import (
     Applicability,
     Claim,
     Confidence,
     Finding,
-    Fix,
     Observed,
     Rule,
     Severity,
-    safe,
 )
-from accumlint.tracing.trace import Schedule, Trace, Window
+from accumlint.tracing.trace import Schedule, Trace
 
-from ._calls import accelerators, ends_of_update, taken
+from ._calls import once_per_update
 from ._counts import counted
 from ._schedules import fits_microbatches, lengths, with_settings
 
@@ -98,15 +95,5 @@ class SchedulerPerMicrobatch(Rule):
                         f"`{move.subject}.step()` runs on every micro-batch, while {length_is} updates",
                         confidence=Confidence.CERTAIN if certain else Confidence.LIKELY,
                         window=window,
-                        fixes=move_with_step(trace, window, move),
+                        fixes=once_per_update(trace, window, move.node, "Move the schedule"),
                     )
-
-
-def move_with_step(trace: Trace, window: Window, move: Schedule) -> Iterator[Fix]:
-    """Moves the schedule after the step, by Accelerate's own flag where the step waits for it."""
-    for accelerator in accelerators(trace.program) if window.step.gated else ():
-        test = f"{accelerator}.sync_gradients"
-        yield safe(f"Move the schedule only when `{test}`", Guard(move.node, test))
-    for last in ends_of_update(trace.main, window.step):
-        for verbs in taken(trace.program, move.node, After(last.node)):
-            yield safe("Move the schedule with the step", *verbs)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 from accumlint.editing import After, Before, Insert, Replace
 from accumlint.reading.frameworks import TRAINER_SWITCHES
@@ -185,14 +184,14 @@ class HfComputeLossIgnoresNumItems(Rule):
         """The stock trainers whose model is given the count and divides by nothing."""
         for trainer in program.stock_trainers:
             if trainer.model is not None:
-                found = self.at(
+                yield self.at(
                     trainer.call,
                     f"{trainer.undivided}, and `{dotted(trainer.call.func)}` does not divide its loss by the "
                     "accumulation steps",
                     confidence=Confidence.LIKELY,
                     related=[Related(trainer.model, _GIVEN)],
+                    conditions=(("gradient_accumulation_steps > 1", "true"),),
                 )
-                yield replace(found, conditions=(("gradient_accumulation_steps > 1", "true"),))
 
 
 def loss_functions(program: Program) -> frozenset[str]:
