@@ -50,6 +50,13 @@ def once_per_update(
     for accelerator in accelerators(trace.program) if window.step.gated else ():
         test = f"{accelerator}.sync_gradients"
         yield make(f"{what} only when `{test}`", Guard(call, test))
+    yield from after_update(trace, window, call, what, make)
+
+
+def after_update(
+    trace: Trace, window: Window, call: Node, what: str, make: Callable[..., Fix] = safe
+) -> Iterator[Fix]:
+    """Takes a call behind the step, or behind the scaler's update."""
     for last in ends_of_update(trace.main, window.step):
         for verbs in taken(trace.program, call, After(last.node)):
             yield make(f"{what} after the step", *verbs)

@@ -22,6 +22,7 @@ from accumlint.reading.ir import (
     Node,
     dotted,
     render,
+    text_of,
     walk_expr,
 )
 from accumlint.reading.names import is_steps
@@ -53,8 +54,8 @@ class Unit(Enum):
 class Count:
     """What a number counts, by all that it and the names in it are made of.
 
-    `named` are the units that occur, `times` those that multiply, `last` of all or before, and `over` those that divide. `known` is False where a
-    function works the number out, or a name in it gets another number later.
+    `named` are the units that occur, `times` those that multiply, `last` those that do so last, and `over` those that
+    divide. `known` is False where a function works the number out, or a name in it gets another number later.
     """
 
     named: frozenset[Unit]
@@ -138,7 +139,7 @@ class _Units:
             return Unit.RANKS
         if _BATCHES.search(name):
             return Unit.DATA
-        text = render(node) if name else ""
+        text = text_of(node) if name else ""
         if _ROWS.fullmatch(name.lower()) or text in self.rows:
             return Unit.OTHER if text in self.rows_of_windows else Unit.ROWS
         return Unit.OTHER
