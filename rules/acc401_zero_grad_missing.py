@@ -9,16 +9,13 @@ from accumlint.reading.ir import (
     Assign,
     Attr,
     Call,
-    For,
     If,
     Name,
     Node,
-    While,
     called,
     dotted,
     names_in,
     walk,
-    walk_expr,
 )
 from accumlint.reading.names import is_clearing
 from accumlint.reading.program import Program
@@ -156,7 +153,7 @@ def is_chosen_by_name(program: Program, step: Node) -> bool:
 def is_made_in_each_round(program: Program, step: Step) -> bool:
     """True for an optimizer that the innermost loop around its step makes anew, of a model that it makes anew."""
     optimizer = argument_of(step.node) if step.scaler else receiver_of(step.node)
-    loop = next((n for n in program.above(step.node) if isinstance(n, For | While)), None)
+    loop = program.loop_around(step.node)
     made = {
         dotted(target): s.value
         for s in (loop.body if loop is not None else ())
@@ -174,11 +171,8 @@ def may_clear_by_flag(program: Program, made: Node) -> bool:
     given = {dotted(a.value) for a in value.args} - {""} if isinstance(value, Call) else set[str]()
     for call in program.of(Call) if given else ():
         if isinstance(call.func, Attr) and is_clearing(call.func.name):
-            tests = [n.test for n in program.above(call) if isinstance(n, If)]
-            asked = {
-                dotted(n) for test in tests for n in walk_expr(test) if isinstance(n, Name | Attr)
-            }
-            if asked & given:
+            tests = (n.test for n in program.above(call) if isinstance(n, If))
+            if any(names_in(test) & given for test in tests):
                 return True
     return False
 

@@ -20,6 +20,8 @@ from accumlint.rule import (
 )
 from accumlint.tracing.trace import Backward, Contribution, Run, Step, Trace
 
+_FREED = "Let the graph go with its backward"
+
 
 class GraphHeldAcrossWindow(Rule):
     """The graph of a micro-batch outlives its backward, or waits for the end of the window.
@@ -117,12 +119,7 @@ class GraphHeldAcrossWindow(Rule):
                         confidence=Confidence.LIKELY if run.hides("loss") else Confidence.CERTAIN,
                         window=window,
                         everywhere=True,
-                        fixes=[
-                            unsafe(
-                                "Let the graph go with its backward",
-                                DropArgument(backward.node, "retain_graph"),
-                            )
-                        ],
+                        fixes=[unsafe(_FREED, DropArgument(backward.node, "retain_graph"))],
                     )
 
 
@@ -150,14 +147,10 @@ def keeps_for_nothing(trace: Trace, backward: Backward) -> bool:
 def is_parameter(program: Program, backward: Backward) -> bool:
     """True for a loss that a function is given: whoever gave it may go on with it."""
     function = program.function_around(backward.node)
-    given = {param.name for param in function.params} if function is not None else set[str]()
-    read = {
-        n.id
-        for value in (backward.node, *program.assigned.get(backward.loss, ()))
-        for n in walk_expr(value)
-        if isinstance(n, Name)
-    }
-    return any("loss" in name for name in given & read)
+    values = (backward.node, *program.assigned.get(backward.loss, ()))
+    read = {n.id for value in values for n in walk_expr(value) if isinstance(n, Name)}
+    given = (param.name for param in function.params) if function is not None else ()
+    return any("loss" in name for name in given if name in read)
 
 
 def is_gone_on_with(program: Program, backward: Backward) -> bool:
@@ -180,8 +173,8 @@ def is_gone_on_with(program: Program, backward: Backward) -> bool:
 
 def takes_gradients(program: Program) -> bool:
     """True when the file asks for gradients without a backward."""
-    calls = (dotted(node.func) for node in program.of(Call))
-    return any(callee.endswith("autograd.grad") or callee == "grad" for callee in calls)
+    callees = (dotted(call.func) for call in program.calls.get("grad", ()))
+    return any(callee == "grad" or callee.endswith("autograd.grad") for callee in callees)
 
 
 def step_in_between(run: Run, backward: Backward) -> Step | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from fractions import Fraction
 
-from accumlint.reading.ir import Attr, Call, Name, dotted, render
+from accumlint.reading.ir import Attr, Name, dotted, text_of
 from accumlint.reading.program import Program
 from accumlint.rule import Confidence, Finding, Observed, Rule, Severity, Symptom
 from accumlint.tracing.trace import (
@@ -121,15 +121,7 @@ class AccelerateAccumulateMisused(Rule):
 
 def is_alone(entries: list[Accumulate], entry: Accumulate) -> bool:
     """False where an epoch enters it again and again: what it holds are the parts of one batch."""
-    return all(
-        other is entry or other.node is not entry.node or other.epoch != entry.epoch
-        for other in entries
-    )
-
-
-def written(entry: Accumulate) -> str:
-    """How an entry is written: the accelerator, and the model that it is for."""
-    return render(entry.node) if isinstance(entry.node, Call) else ""
+    return [e for e in entries if e.node is entry.node and e.epoch == entry.epoch] == [entry]
 
 
 def within(run: Run, entry: Accumulate) -> Iterator[Event]:
@@ -179,7 +171,7 @@ def entered_again(run: Run) -> Event | None:
             return event
         for microbatch in inside(run, event):
             before = seen.setdefault((event.accelerator, microbatch), event)
-            if before.node is not event.node and written(before) != written(event):
+            if before.node is not event.node and text_of(before.node) != text_of(event.node):
                 return event
     return None
 
@@ -203,10 +195,9 @@ def stepping_without(run: Run) -> Step | None:
 def gives_steps(program: Program) -> bool:
     """True when the file builds Accelerators, and gives each its steps, and no plugin that counts by itself."""
     built = program.calls.get("Accelerator", ())
+    given = [{argument.keyword for argument in call.args} for call in built]
     return bool(built) and all(
-        c.keyword("gradient_accumulation_steps") is not None
-        and c.keyword("deepspeed_plugin") is None
-        for c in built
+        "gradient_accumulation_steps" in g and "deepspeed_plugin" not in g for g in given
     )
 
 
