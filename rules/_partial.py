@@ -18,9 +18,9 @@ from accumlint.reading.ir import (
     Name,
     Sequence,
     dotted,
+    names_in,
     render,
     walk,
-    walk_expr,
 )
 from accumlint.reading.program import Program
 from accumlint.tracing.trace import Backward, Window
@@ -127,4 +127,4 @@ def _taken_back(program: Program, backward: Backward, division: Binary | Augment
 
 
 def _mentions(expr: Expr, names: set[str]) -> bool:
-    return any(isinstance(n, Name | Attr) and dotted(n) in names for n in walk_expr(expr))
+    return not names_in(expr).isdisjoint(names)

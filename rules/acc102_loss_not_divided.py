@@ -221,8 +221,8 @@ def is_recomputed(program: Program) -> bool:
 
     `features[:j] + [own] + features[j + 1 :]`, as contrastive losses over a whole window are taken in pieces.
     """
-    sums = (n for n in program.of(Binary) if n.op == "+" and isinstance(n.left, Binary))
-    return any(_sliced(n.left.left) == _sliced(n.right) != "" for n in sums)
+    sums = ((n.left, n.right) for n in program.of(Binary) if n.op == "+")
+    return any(isinstance(n, Binary) and _sliced(n.left) == _sliced(last) != "" for n, last in sums)
 
 
 def _sliced(node: Expr) -> str:

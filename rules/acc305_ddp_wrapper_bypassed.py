@@ -140,14 +140,13 @@ class DdpWrapperBypassed(Rule):
         forwards = [window.forward_of(c) for c in last.values() if c.wrapper == "accelerate"]
         past = next((f for f in forwards if f is not None and f.bypassed), None)
         if past is not None and not run.hides("model", "optimizer"):
+            # A part of the model that is asked by itself is often asked on purpose: the wrapper has no such method.
+            sure = Confidence.LIKELY if is_call_of_model(past.node) else Confidence.POSSIBLE
             yield self.at(
                 past,
                 f"the forward through `{past.subject}` bypasses the DDP wrapper, so its gradients are "
                 "never reduced over ranks (where Accelerate runs several processes)",
-                # A part of the model that is asked by itself is often asked on purpose: the wrapper has no such method.
-                confidence=Confidence.LIKELY
-                if is_call_of_model(past.node)
-                else Confidence.POSSIBLE,
+                confidence=sure,
                 window=window,
             )
 
@@ -174,21 +173,16 @@ class DdpWrapperBypassed(Rule):
 
 def past_prepared_layers(program: Program) -> Iterator[tuple[Call, str]]:
     """The forward of a model that is not prepared, of which Accelerate was given layers in a container of their own."""
-    prepared = {
-        dotted(argument.value)
-        for call in program.calls.get("prepare", ())
-        for argument in call.args
-        if "accelerator" in dotted(call.func)
-    }
-    called = {dotted(call.func) for call in program.of(Call)} if prepared else set[str]()
+    prepares = (c for c in program.calls.get("prepare", ()) if "accelerator" in dotted(c.func))
+    prepared = {dotted(argument.value) for call in prepares for argument in call.args}
+    asked = {dotted(call.func) for call in program.of(Call)} if prepared else set[str]()
     for node in program.of(Assign):
         match node:
             case Assign(
-                targets=[target],
-                value=Call(func=func, args=[Argument(value=Attr(base=base)), *_]),
-            ) if (layers := dotted(target)) in prepared - called:
+                targets=[target], value=Call(args=[Argument(value=Attr(base=base)), *_]) as made
+            ) if (layers := dotted(target)) in prepared - asked:
                 model = dotted(base)
-                if dotted(func).rpartition(".")[2] in _CONTAINERS and model not in prepared:
+                if called(made) in _CONTAINERS and model not in prepared:
                     forwards = (c for c in program.of(Call) if dotted(c.func) == model)
                     trained = next((c for c in forwards if goes_backward_after(program, c)), None)
                     if trained is not None:

@@ -103,8 +103,7 @@ def is_intended(program: Program, clear: Node, step: Node) -> bool:
     tests = {render(n.test) for n in around}
     if any(n not in around and render(n.test) not in tests for n in asked):
         return True
-    function = program.function_around(clear)
-    nodes = list(walk(function.body if function is not None else program.body))
+    nodes = list(walk(program.body_around(clear)))
     if clear not in nodes or step not in nodes:
         return False
     between = nodes[nodes.index(clear) : nodes.index(step)]

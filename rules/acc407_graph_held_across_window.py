@@ -158,9 +158,8 @@ def is_gone_on_with(program: Program, backward: Backward) -> bool:
 
     So do losses that hand their gradients on late (`losses.release_gradients()`).
     """
-    function = program.function_around(backward.node)
     here = program.place(backward.node).end_line
-    for node in walk(function.body if function is not None else program.body):
+    for node in walk(program.body_around(backward.node)):
         match node:
             case Do(value=Call(func=Attr(base=Name(id=name)), args=())) if not role_of(name):
                 made = program.assigned.get(name, ())

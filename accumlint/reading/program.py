@@ -207,6 +207,11 @@ class Program:
         """The innermost function in which a node stands; None at the top of the file."""
         return next((n for n in self.above(node) if isinstance(n, Function)), None)
 
+    def body_around(self, node: Node) -> tuple[Stmt, ...]:
+        """The statements of the function, or of the file, that a node stands in."""
+        around = self.function_around(node)
+        return around.body if around is not None else self.body
+
     def loop_around(self, node: Node) -> For | While | None:
         """The innermost loop around a node."""
         return next((n for n in self.above(node) if isinstance(n, For | While)), None)
