@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from enum import Enum
+from typing import NamedTuple
 
-from accumlint.common.frozen import frozen
 from accumlint.reading.ir import (
     Argument,
     Assign,
@@ -20,7 +20,9 @@ from accumlint.reading.ir import (
     Lambda,
     Name,
     Node,
+    called,
     dotted,
+    names_in,
     render,
     text_of,
     walk_expr,
@@ -50,8 +52,7 @@ class Unit(Enum):
     OTHER = "anything"
 
 
-@frozen
-class Count:
+class Count(NamedTuple):
     """What a number counts, by all that it and the names in it are made of.
 
     `named` are the units that occur, `times` those that multiply, `last` those that do so last, and `over` those that
@@ -130,12 +131,12 @@ class _Units:
 
     def of(self, node: Node) -> Unit:
         """What a number counts by its name, or by whose length it is."""
-        if isinstance(node, Call) and dotted(node.func) == "len":
+        if isinstance(node, Call) and called(node) == "len":
             return Unit.BATCHES if node.args and self.is_loader(node.args[0].value) else Unit.DATA
         name = setting(node)
         if name and (name in self.steps or "accum" in name.lower() or is_steps(name)):
             return Unit.STEPS
-        if _RANKS.search((name or _called(node)).lower()):
+        if _RANKS.search((name or called(node)).lower()):
             return Unit.RANKS
         if _BATCHES.search(name):
             return Unit.DATA
@@ -174,16 +175,10 @@ def setting(node: Node) -> str:
             return ""
 
 
-def _called(node: Node) -> str:
-    return dotted(node.func).rpartition(".")[2] if isinstance(node, Call) else ""
-
-
 def _works_out(node: Node) -> bool:
     """True for a call that may do anything with the numbers it gets, and gives no number of ranks."""
-    name = _called(node)
-    return isinstance(node, Lambda) or (
-        isinstance(node, Call) and name not in _HARMLESS and not _RANKS.search(name)
-    )
+    harmless = called(node) in _HARMLESS or _RANKS.search(called(node))
+    return isinstance(node, Lambda) or (isinstance(node, Call) and not harmless)
 
 
 def changes(program: Program, nodes: list[Node]) -> bool:
@@ -191,7 +186,7 @@ def changes(program: Program, nodes: list[Node]) -> bool:
 
     A loader that is made of itself (prepared, skipped to where a run resumes) is none of these numbers.
     """
-    lengths = (n for n in nodes if isinstance(n, Call) and dotted(n.func) == "len")
+    lengths = (n for n in nodes if called(n) == "len")
     measured = {part for length in lengths for part in walk_expr(length)}
     # Who holds a number (`args`, read anew from itself) is none.
     measured |= {n.base for n in nodes if isinstance(n, Attr) and isinstance(n.base, Name)}
@@ -200,7 +195,6 @@ def changes(program: Program, nodes: list[Node]) -> bool:
         return True
     for node in program.of(Assign):
         bound = named.intersection(map(render, node.targets))
-        read = (n for n in walk_expr(node.value) if isinstance(n, Attr | Name))
-        if bound and any(render(n) in bound for n in read):
+        if bound and not names_in(node.value).isdisjoint(bound):
             return True
     return False

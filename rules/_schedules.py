@@ -18,7 +18,7 @@ from accumlint.reading.ir import (
     Name,
     Sequence,
     While,
-    dotted,
+    called,
     render,
     walk,
     walk_expr,
@@ -50,7 +50,7 @@ def every_argument(program: Program, scheduler: TrainingObject) -> Iterator[Expr
         yield argument
         for item in argument.items if isinstance(argument, Sequence) else ():
             for part in (item, *program.assigned.get(render(item), ())[-1:]):
-                if isinstance(part, Call) and dotted(part.func).rpartition(".")[2] in SCHEDULERS:
+                if isinstance(part, Call) and called(part) in SCHEDULERS:
                     yield from _numbers(part)
 
 
