@@ -19,6 +19,7 @@ from accumlint.reading.ir import (
     Sequence,
     While,
     called,
+    names_in,
     render,
     walk,
     walk_expr,
@@ -85,34 +86,20 @@ def with_settings(program: Program, given: tuple[Expr, ...]) -> Iterator[Expr]:
 
 
 def fits_microbatches(program: Program, scheduler: TrainingObject, window: Window) -> bool:
-    """True for a scheduler whose length may count micro-batches."""
+    """True for a scheduler whose length, or that of another of its name, may count micro-batches."""
     given = lengths(program, scheduler)
-    return (
-        counted(program, *with_settings(program, given)).may_be_microbatches
-        or any(bounds_microbatches(program, number, window) for number in given)
-        or _fits_elsewhere(program, scheduler, window)
-    )
-
-
-def _fits_elsewhere(program: Program, scheduler: TrainingObject, window: Window) -> bool:
-    """True where a scheduler of that name is given the rounds of the loop that leads to the backward, or the data's."""
+    if counted(program, *with_settings(program, given)).may_be_microbatches:
+        return True
     name = scheduler.text.rpartition(".")[2]
-    made = [
-        node
-        for node in program.of(Assign)
-        if isinstance(node.value, Call)
-        and any(render(target).rpartition(".")[2] == name for target in node.targets)
-    ]
-    loop = loop_leading_to(program, window.backwards[-1].node) if window.backwards else None
-    bounds = {render(end) for end in ends(program, loop, raised(loop))} if loop else set[str]()
-    for node in made:
-        given = tuple(a.value for a in node.value.args) if isinstance(node.value, Call) else ()
-        if any(render(argument) in bounds for argument in given):
-            return True
-        if not arguments(scheduler) and len(node.targets) == 1:
-            if counted(program, *with_settings(program, given)).may_be_microbatches:
-                return True
-    return False
+    for node in program.of(Assign):
+        names = [render(target).rpartition(".")[2] for target in node.targets]
+        if name in names and isinstance(node.value, Call):
+            elsewhere = tuple(argument.value for argument in node.value.args)
+            given += elsewhere
+            if not arguments(scheduler) and len(names) == 1:
+                if counted(program, *with_settings(program, elsewhere)).may_be_microbatches:
+                    return True
+    return any(bounds_microbatches(program, number, window) for number in given)
 
 
 def counts_before_prepare(program: Program, argument: Expr) -> bool:
@@ -136,36 +123,33 @@ def counts_before_prepare(program: Program, argument: Expr) -> bool:
 
 
 def bounds_microbatches(program: Program, argument: Expr, window: Window) -> bool:
-    """True for the number to which the loop counts whose remainder by the accumulation steps guards the step.
-
-    And for its product with another one: so many epochs of it.
-    """
+    """True for a number to which the loop counts its micro-batches, and for so many epochs of it."""
     if isinstance(argument, Binary) and argument.op == "*":
         sides = (argument.left, argument.right)
         return any(bounds_microbatches(program, side, window) for side in sides)
-    guards = [n for n in program.above(window.step.node) if isinstance(n, If)]
-    if not guards or not isinstance(argument, Attr | Name):
+    if not isinstance(argument, Attr | Name):
         return False
-    counters = {
-        render(part)
-        for guard in guards
-        for test in stands_for(program, guard.test)
-        for remainder in remainders(test)
-        for part in walk_expr(remainder.left)
-        if isinstance(part, Attr | Name)
-    }
     parts = stands_for(program, argument, number=True)
     if changes(program, [node for part in parts for node in walk_expr(part)]):
         return False
     given = {render(part) for part in parts if isinstance(part, Attr | Name)}
-    loops = [n for n in program.above(guards[0]) if isinstance(n, For | While)]
-    return any(
-        render(part) in given
-        for loop in loops
-        for bound in ends(program, loop, counters)
-        # A class may keep the number by a name of its own.
-        for part in (bound, *stands_for(program, bound, number=True))
-    )
+    # A class may keep the number by a name of its own.
+    bounds = (p for b in _limits(program, window) for p in stands_for(program, b, number=True))
+    return any(render(part) in given for part in bounds)
+
+
+def _limits(program: Program, window: Window) -> Iterator[Expr]:
+    """The numbers to which the loops count micro-batches."""
+    guards = [n for n in program.above(window.step.node) if isinstance(n, If)]
+    tests = (test for guard in guards for test in stands_for(program, guard.test))
+    counts = (remainder.left for test in tests for remainder in remainders(test))
+    counters = {name for count in counts for name in names_in(count)}
+    for loop in program.above(guards[0]) if guards else ():
+        if isinstance(loop, For | While):
+            yield from ends(program, loop, counters)
+    loop = loop_leading_to(program, window.backwards[-1].node) if window.backwards else None
+    if loop is not None:
+        yield from ends(program, loop, raised(loop))
 
 
 def multiplies_the_end(program: Program, argument: Expr) -> bool:
