@@ -104,13 +104,6 @@ class _Units:
         calls = program.calls.get("DataLoader", ())
         rows = (c.keyword("batch_size") or c.positional(1) for c in calls)
         self.rows = {render(r) for r in rows if isinstance(r, Attr | Item | Name)}
-        self.rows_of_windows: set[str] = set()
-        # `batch_size // accumulation_steps` rows make a micro-batch: `batch_size` rows make a window.
-        self.rows_of_windows = {
-            render(n.left)
-            for n in program.of(Binary)
-            if n.op in ("/", "//") and any(self.of(x) is Unit.STEPS for x in walk_expr(n.right))
-        }
 
     def counted(self, numbers: tuple[Expr, ...]) -> Count:
         parts = (p for number in numbers for p in stands_for(self.program, number, number=True))
@@ -140,10 +133,8 @@ class _Units:
             return Unit.RANKS
         if _BATCHES.search(name):
             return Unit.DATA
-        text = text_of(node) if name else ""
-        if _ROWS.fullmatch(name.lower()) or text in self.rows:
-            return Unit.OTHER if text in self.rows_of_windows else Unit.ROWS
-        return Unit.OTHER
+        rows = _ROWS.fullmatch(name.lower()) or (name and text_of(node) in self.rows)
+        return Unit.ROWS if rows else Unit.OTHER
 
     def is_loader(self, of: Expr) -> bool:
         name = dotted(of.base if isinstance(of, Item) else of).rpartition(".")[2]

@@ -28,7 +28,7 @@ from accumlint.reading.program import Program
 from accumlint.tracing.trace import TrainingObject, Window
 
 from ._boundaries import ends, loop_leading_to, raised, remainders
-from ._counts import Unit, changes, counted, setting
+from ._counts import Unit, counted, setting
 from ._definitions import stands_for
 
 _LENGTH = re.compile(r"(max|total|num|train).*(step|iter|update)|^t_total$")
@@ -130,9 +130,9 @@ def bounds_microbatches(program: Program, argument: Expr, window: Window) -> boo
     if not isinstance(argument, Attr | Name):
         return False
     parts = stands_for(program, argument, number=True)
-    if changes(program, [node for part in parts for node in walk_expr(part)]):
-        return False
     given = {render(part) for part in parts if isinstance(part, Attr | Name)}
+    if not counted(program, argument).known:
+        return False
     # A class may keep the number by a name of its own.
     bounds = (p for b in _limits(program, window) for p in stands_for(program, b, number=True))
     return any(render(part) in given for part in bounds)
