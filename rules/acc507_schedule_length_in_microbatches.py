@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from accumlint.reading.ir import Attr, Call, Expr, For, called, dotted, render, walk
+from accumlint.reading.ir import Call, Expr, For, called, dotted, render, walk
 from accumlint.reading.program import Program
 from accumlint.rule import Claim, Confidence, Finding, Rule, Severity
 from accumlint.tracing.trace import Schedule, Trace, TrainingObject, Window
 
+from ._boundaries import loop_leading_to
 from ._counts import counted
 from ._schedules import (
     bounds_microbatches,
@@ -91,9 +92,7 @@ class ScheduleLengthInMicrobatches(Rule):
         for window in trace.main.accumulating_windows():
             steps = len(trace.main.windows_of(window.step.optimizer))
             # Of one batch each, there are as many windows as the loader has batches.
-            whole = is_cut_from_a_batch(trace.program, window) or is_of_one_batch(
-                trace.program, window
-            )
+            whole = is_of_one_batch(trace.program, window)
             for scheduler, events in moves.items() if not whole else ():
                 if len(events) == steps:
                     for argument in every_argument(trace.program, scheduler):
@@ -123,32 +122,14 @@ def counts_microbatches(program: Program, length: Expr, window: Window) -> bool:
     return counted(program, length).is_microbatches or bounds_microbatches(program, length, window)
 
 
-def is_cut_from_a_batch(program: Program, window: Window) -> bool:
-    """True where a function gets a batch, cuts it into the window's micro-batches, and steps behind them."""
-    step = window.step.node
-    function = program.function_around(step)
-    if function is None or program.loop_around(step) is not None:
-        return False
-    given = {param.name for param in function.params}
-    parts = [n.iterable for n in walk(function.body) if isinstance(n, For)]
-    cuts = (value for part in parts for value in (part, *program.assigned.get(dotted(part), ())))
-    return any(
-        isinstance(cut, Call)
-        and isinstance(cut.func, Attr)
-        and cut.func.name in ("split", "chunk", "tensor_split")
-        and dotted(cut.func.base) in given
-        for cut in cuts
-    )
-
-
 def is_of_one_batch(program: Program, window: Window) -> bool:
-    """True where a loop over the loader itself steps, and one inside it goes backward on pieces of its batch."""
-    stepping = program.loop_around(window.step.node)
-    pieces = program.loop_around(window.backwards[-1].node)
-    if not isinstance(stepping, For) or pieces is None or stepping not in program.above(pieces):
+    """True where the loop over the loader steps, and another one goes backward on the pieces of its batch."""
+    stepping = loop_leading_to(program, window.step.node)
+    pieces = loop_leading_to(program, window.backwards[-1].node)
+    if not isinstance(stepping, For) or pieces is None or pieces is stepping:
         return False
     taken = stepping.iterable
-    while isinstance(taken, Call) and taken.args and dotted(taken.func) in ("enumerate", "tqdm"):
+    while isinstance(taken, Call) and taken.args and called(taken) in ("enumerate", "tqdm"):
         taken = taken.args[0].value
     name = dotted(taken).rpartition(".")[2]
     return program.roles.of(name) == "loader" and "next" not in map(called, walk(pieces.body))
