@@ -28,7 +28,7 @@ from accumlint.reading.program import Program
 from accumlint.tracing.trace import TrainingObject, Window
 
 from ._boundaries import ends, loop_leading_to, raised, remainders
-from ._counts import Unit, counted, setting
+from ._counts import counted, setting
 from ._definitions import stands_for
 
 _LENGTH = re.compile(r"(max|total|num|train).*(step|iter|update)|^t_total$")
@@ -86,20 +86,19 @@ def with_settings(program: Program, given: tuple[Expr, ...]) -> Iterator[Expr]:
 
 
 def fits_microbatches(program: Program, scheduler: TrainingObject, window: Window) -> bool:
-    """True for a scheduler whose length, or that of another of its name, may count micro-batches."""
-    given = lengths(program, scheduler)
-    if counted(program, *with_settings(program, given)).may_be_microbatches:
-        return True
+    """True for a scheduler whose length may count micro-batches, as the one of another of its name may."""
     name = scheduler.text.rpartition(".")[2]
-    for node in program.of(Assign):
-        names = [render(target).rpartition(".")[2] for target in node.targets]
-        if name in names and isinstance(node.value, Call):
-            elsewhere = tuple(argument.value for argument in node.value.args)
-            given += elsewhere
-            if not arguments(scheduler) and len(names) == 1:
-                if counted(program, *with_settings(program, elsewhere)).may_be_microbatches:
-                    return True
-    return any(bounds_microbatches(program, number, window) for number in given)
+    values = (
+        v
+        for target, made in program.assigned.items()
+        if target.rpartition(".")[2] == name
+        for v in made
+    )
+    named = tuple(a.value for v in values if isinstance(v, Call) for a in v.args)
+    given = lengths(program, scheduler) or named
+    return counted(program, *with_settings(program, given)).may_be_microbatches or any(
+        bounds_microbatches(program, number, window) for number in (*given, *named)
+    )
 
 
 def counts_before_prepare(program: Program, argument: Expr) -> bool:
@@ -107,19 +106,16 @@ def counts_before_prepare(program: Program, argument: Expr) -> bool:
 
     A prepared scheduler then moves as often as if there were one process.
     """
-    prepares = program.calls.get("prepare", ())
     parts = stands_for(program, argument, number=True)
-    for node in (n for part in parts for n in walk_expr(part)):
-        if isinstance(node, Call) and counted(program, node).named >= {Unit.BATCHES}:
-            loader, line = render(node.args[0].value), program.place(node).line
-            if any(
-                line < program.place(prepare).line
-                and program.function_around(prepare) is program.function_around(node)
-                and loader in (render(a.value) for a in prepare.args)
-                for prepare in prepares
-            ):
-                return True
-    return False
+    calls = (n for part in parts for n in walk_expr(part) if isinstance(n, Call) and n.args)
+    return any(
+        program.place(length).line < program.place(prepare).line
+        and program.function_around(prepare) is program.function_around(length)
+        and render(length.args[0].value) in [render(a.value) for a in prepare.args]
+        for length in calls
+        if called(length) == "len"
+        for prepare in program.calls.get("prepare", ())
+    )
 
 
 def bounds_microbatches(program: Program, argument: Expr, window: Window) -> bool:
@@ -147,19 +143,14 @@ def _limits(program: Program, window: Window) -> Iterator[Expr]:
     for loop in program.above(guards[0]) if guards else ():
         if isinstance(loop, For | While):
             yield from ends(program, loop, counters)
-    loop = loop_leading_to(program, window.backwards[-1].node) if window.backwards else None
-    if loop is not None:
-        yield from ends(program, loop, raised(loop))
+    for backward in window.backwards[-1:]:
+        if (loop := loop_leading_to(program, backward.node)) is not None:
+            yield from ends(program, loop, raised(loop))
 
 
 def multiplies_the_end(program: Program, argument: Expr) -> bool:
     """True for `max_steps * accumulation_steps`, where the loop ends when its count of updates is `max_steps`."""
     if not isinstance(argument, Binary) or not counted(program, argument).stretched:
         return False
-    bounds = {
-        render(side)
-        for node in program.of(Compare)
-        for op, side in node.rest
-        if op in (">=", ">", "==", "<") and isinstance(side, Attr | Name)
-    }
+    bounds = {render(side) for node in program.of(Compare) for _, side in node.rest}
     return render(argument.left) in bounds or render(argument.right) in bounds
