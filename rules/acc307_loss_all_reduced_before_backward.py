@@ -75,8 +75,6 @@ class LossAllReducedBeforeBackward(Rule):
 
     See: [`torch.distributed.all_reduce`][reduce]; [`DistributedDataParallel`][ddp], which averages gradients, so that
     the loss stays each rank's own.
-
-    [reduce]: https://docs.pytorch.org/docs/stable/distributed.html#torch.distributed.all_reduce
     """
 
     severity = Severity.ERROR

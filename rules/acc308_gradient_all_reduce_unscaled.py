@@ -61,7 +61,6 @@ class GradientAllReduceUnscaled(Rule):
     See: [`torch.distributed.all_reduce`][reduce], whose default is the sum; `average_gradients` in
     [writing distributed applications][tutorial], which divides.
 
-    [reduce]: https://docs.pytorch.org/docs/stable/distributed.html#torch.distributed.all_reduce
     [tutorial]: https://docs.pytorch.org/tutorials/intermediate/dist_tuto.html
     """
 

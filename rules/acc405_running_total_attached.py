@@ -77,8 +77,6 @@ class RunningTotalAttached(Rule):
     exactly. `.detach()` is better than `.item()`, which waits for the device on every micro-batch.
 
     See: [the PyTorch FAQ][faq] ("Don't accumulate history across your training loop"), transformers#6999, ray#40940.
-
-    [faq]: https://docs.pytorch.org/docs/stable/notes/faq.html
     """
 
     severity = Severity.INFO

@@ -81,7 +81,6 @@ class GraphHeldAcrossWindow(Rule):
     See: [`Tensor.backward`][backward], [the PyTorch FAQ][faq].
 
     [backward]: https://docs.pytorch.org/docs/stable/generated/torch.Tensor.backward.html
-    [faq]: https://docs.pytorch.org/docs/stable/notes/faq.html
     """
 
     severity = Severity.INFO

@@ -69,8 +69,6 @@ class SchedulerPerMicrobatch(Rule):
     The parameters are off by .87 of the distance trained.
 
     See: [how to adjust the learning rate][optim], accelerate#963 and #1382.
-
-    [optim]: https://docs.pytorch.org/docs/stable/optim.html#how-to-adjust-learning-rate
     """
 
     severity = Severity.WARNING

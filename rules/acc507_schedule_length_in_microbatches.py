@@ -77,8 +77,6 @@ class ScheduleLengthInMicrobatches(Rule):
     was before `prepare` still has .75 of its learning rate at the end, with one process and with four.
 
     See: [how to adjust the learning rate][optim]; `scheduler.py` in Accelerate.
-
-    [optim]: https://docs.pytorch.org/docs/stable/optim.html#how-to-adjust-learning-rate
     """
 
     severity = Severity.WARNING
