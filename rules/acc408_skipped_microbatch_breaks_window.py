@@ -91,30 +91,19 @@ class SkippedMicrobatchBreaksWindow(Rule):
             window = next(w for w in run.windows if w.step is step)
             usual = usual_size(run, window)
             lost = wiped_by(run, skip, step, usual)
+            size, steps = len(window.microbatches), f"`{step.subject}.step()` applies"
             if lost and usual > 1:
-                yield self.at(
-                    skip,
-                    f"the guard `{skip.guard}` clears the {lost} micro-batch{'es' if lost > 1 else ''} before it, and "
-                    "the rest of the window goes on with the full divisor",
-                    confidence=Confidence.LIKELY,
-                    window=window,
-                )
-            elif usual > 1 and len(window.microbatches) > usual and not cleared(run, skip, step):
-                yield self.at(
-                    skip,
-                    f"the guard `{skip.guard}` skips the boundary without clearing: "
-                    f"`{step.subject}.step()` applies {len(window.microbatches)} micro-batches instead of {usual}",
-                    confidence=Confidence.LIKELY,
-                    window=window,
-                )
+                does = f"clears the {lost} micro-batch{'es' if lost > 1 else ''} before it, and the rest of the window "
+                does += "goes on with the full divisor"
+            elif usual > 1 and size > usual and not run.between(Clear, skip.index, step.index):
+                # What is cleared before the step came in later.
+                does = f"skips the boundary without clearing: {steps} {size} micro-batches instead of {usual}"
             elif shortened(trace.program, skip, window, usual):
-                yield self.at(
-                    skip,
-                    f"the guard `{skip.guard}` leaves a micro-batch out of the window: `{step.subject}.step()` applies "
-                    f"{usual - 1}, each still divided by {usual}",
-                    confidence=Confidence.LIKELY,
-                    window=window,
-                )
+                does = f"leaves a micro-batch out of the window: {steps} {usual - 1}, each still divided by {usual}"
+            else:
+                continue
+            sure = Confidence.LIKELY
+            yield self.at(skip, f"the guard `{skip.guard}` {does}", confidence=sure, window=window)
 
     def check_program(self, program: Program) -> Iterator[Finding]:
         # The loop around a Trainer's step is the framework's own.
@@ -137,11 +126,6 @@ def calls(body: tuple[Stmt, ...], names: frozenset[str]) -> list[Call]:
     """The calls of methods by their last name in some statements."""
     found = [n for n in walk(body) if isinstance(n, Call) and isinstance(n.func, Attr)]
     return [n for n in found if called(n) in names]
-
-
-def cleared(run: Run, skip: Skip, step: Step) -> bool:
-    """True when gradients are cleared between the guard and the step: what is too much came in later."""
-    return any(isinstance(e, Clear) for e in run.events[skip.index + 1 : step.index])
 
 
 def wiped_by(run: Run, skip: Skip, step: Step, usual: int) -> int:

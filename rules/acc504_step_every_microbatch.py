@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from fractions import Fraction
+from itertools import takewhile
 
 from accumlint.editing import After, Move
 from accumlint.reading.ir import (
@@ -148,15 +149,9 @@ def is_decided_by_caller(entry: Function | None, step: Node) -> bool:
     if entry is None:
         return False
     flags = {param.name for param in entry.params}
-    behind = False
-    for node in walk(entry.body):
-        if node is step:
-            break
-        if isinstance(node, If) and not node.orelse and _flag(node.test) in flags:
-            if step in walk(node.body):
-                return True
-            behind = behind or isinstance(node.body[-1], Return)
-    return behind
+    before = takewhile(lambda node: node is not step, walk(entry.body))
+    guards = [n for n in before if isinstance(n, If) and not n.orelse and _flag(n.test) in flags]
+    return any(isinstance(n.body[-1], Return) or step in walk(n.body) for n in guards)
 
 
 def _flag(test: Expr) -> str:

@@ -157,18 +157,14 @@ def entered_again(run: Run) -> Event | None:
     """
     open_: list[Accumulate] = []
     seen: dict[tuple[TrainingObject, int], Accumulate] = {}
-    for event in run.of(Accumulate):
-        if event.steps < 2:
-            continue
+    for event in (e for e in run.of(Accumulate) if e.steps > 1):
         if not event.entered:
-            if open_:
-                open_.pop()
+            del open_[-1:]
             continue
-        if any(e.accelerator is event.accelerator for e in open_):
+        nested = any(e.accelerator is event.accelerator for e in open_)
+        if nested or holds_the_forward_alone(run, event):
             return event
         open_.append(event)
-        if holds_the_forward_alone(run, event):
-            return event
         for microbatch in inside(run, event):
             before = seen.setdefault((event.accelerator, microbatch), event)
             if before.node is not event.node and text_of(before.node) != text_of(event.node):
