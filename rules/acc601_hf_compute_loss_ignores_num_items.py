@@ -196,9 +196,8 @@ class HfComputeLossIgnoresNumItems(Rule):
 
 def loss_functions(program: Program) -> frozenset[str]:
     """The functions that are handed to a Trainer as `compute_loss_func`."""
-    calls = program.of(Call)
-    values = (call.keyword("compute_loss_func") for call in calls)
-    return frozenset(dotted(value) for value in values if value is not None)
+    values = (call.keyword("compute_loss_func") for call in program.of(Call))
+    return frozenset(map(dotted, filter(None, values)))
 
 
 def is_override(function: Function) -> bool:
@@ -214,12 +213,9 @@ def is_override(function: Function) -> bool:
 
 def divide_there(backward: Call) -> Iterator[Fix]:
     """Divides what goes backward, as the Trainer does."""
-    loss = backward.args[0].value
+    loss, told = backward.args[0].value, "Divide by the accumulation steps, as the Trainer does"
     if isinstance(loss, Name):
-        divided = f"{loss.id} / self.args.gradient_accumulation_steps"
-        yield unsafe(
-            "Divide by the accumulation steps, as the Trainer does", Replace(loss, divided)
-        )
+        yield unsafe(told, Replace(loss, f"{loss.id} / self.args.gradient_accumulation_steps"))
 
 
 def leave_division(program: Program, function: Function) -> Iterator[Fix]:
