@@ -115,7 +115,7 @@ class _Units:
             self.multiplying(binary),
             self.multiplying(numbers),
             frozenset(unit for divisor in over for unit in self.factors(divisor)),
-            not (changes(self.program, nodes) or any(map(_works_out, nodes))),
+            not (_changes(self.program, nodes) or any(map(_works_out, nodes))),
         )
 
     def multiplying(self, nodes: Iterable[Node]) -> frozenset[Unit]:
@@ -139,7 +139,7 @@ class _Units:
     def is_loader(self, of: Expr) -> bool:
         name = dotted(of.base if isinstance(of, Item) else of).rpartition(".")[2]
         known = self.program.roles.inferred.get(name) == "loader"
-        return known or _LOADER.search(name.lower()) is not None
+        return known or bool(_LOADER.search(name.lower()))
 
     def factors(self, number: Expr, seen: frozenset[str] = frozenset()) -> set[Unit]:
         """The units of what is multiplied to make a divisor, which may have a name."""
@@ -172,7 +172,7 @@ def _works_out(node: Node) -> bool:
     return isinstance(node, Lambda) or (isinstance(node, Call) and not harmless)
 
 
-def changes(program: Program, nodes: list[Node]) -> bool:
+def _changes(program: Program, nodes: list[Node]) -> bool:
     """True when a name becomes a multiple of itself (`steps = steps * n`): whoever asked before got another number.
 
     A loader that is made of itself (prepared, skipped to where a run resumes) is none of these numbers.
@@ -182,10 +182,7 @@ def changes(program: Program, nodes: list[Node]) -> bool:
     # Who holds a number (`args`, read anew from itself) is none.
     measured |= {n.base for n in nodes if isinstance(n, Attr) and isinstance(n.base, Name)}
     named = {render(n) for n in nodes if isinstance(n, Attr | Name) and n not in measured}
-    if any(n.op in "*/" and render(n.target) in named for n in program.of(Augment)):
-        return True
+    changed = {render(n.target) for n in program.of(Augment) if n.op in ("*", "/", "//")}
     for node in program.of(Assign):
-        bound = named.intersection(map(render, node.targets))
-        if bound and not names_in(node.value).isdisjoint(bound):
-            return True
-    return False
+        changed |= names_in(node.value).intersection(map(render, node.targets))
+    return not named.isdisjoint(changed)
