@@ -14,6 +14,7 @@ from accumlint.reading.ir import (
     Name,
     Node,
     Return,
+    With,
     called,
     dotted,
     walk,
@@ -193,7 +194,8 @@ def past_prepared_layers(program: Program) -> Iterator[tuple[Call, str]]:
 def goes_backward_after(program: Program, forward: Call) -> bool:
     """True for a forward with a graph in a loop that goes backward."""
     loop = program.loop_around(forward)
-    return loop is not None and any(called(n) == "backward" for n in walk(loop.body))
+    goes = loop is not None and any(called(n) == "backward" for n in walk(loop.body))
+    return goes and not any(map(is_silent, program.above(forward)))
 
 
 def is_call_of_model(forward: Node) -> bool:
@@ -215,11 +217,20 @@ def call_past_wrapper(program: Program, function: Function) -> Call | None:
         parts = list(walk_expr(value))
         calls = [n for n in parts if isinstance(n, Call) and dotted(n.func) == "self.model"]
         calls += [made[n.id] for n in parts if isinstance(n, Name) and n.id in made]
-        if isinstance(node, Return) and calls:
-            return calls[0]
-        if isinstance(node, Assign) and calls:
-            made.update((dotted(target), calls[0]) for target in node.targets)
+        # What a reference gives, without a graph, is no loss.
+        trained = [c for c in calls if not any(is_silent(outer) for outer in program.above(c))]
+        if isinstance(node, Return) and trained:
+            return trained[0]
+        if isinstance(node, Assign) and trained:
+            made.update((dotted(target), trained[0]) for target in node.targets)
     return None
+
+
+def is_silent(outer: Node) -> bool:
+    """True for a context in which nothing keeps a graph."""
+    items = [item for item, _ in outer.items] if isinstance(outer, With) else []
+    names = (dotted(item.func if isinstance(item, Call) else item) for item in items)
+    return any(name.endswith(("no_grad", "inference_mode")) for name in names)
 
 
 def through_wrapper(program: Program, window: Window, forward: Node) -> Iterator[Fix]:

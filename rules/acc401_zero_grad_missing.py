@@ -32,6 +32,7 @@ from accumlint.rule import (
 )
 from accumlint.tracing.trace import Backward, Clear, Run, Step, Trace
 
+from ._boundaries import is_counted_by_the_caller
 from ._calls import argument_of, ends_of_update, receiver_of
 
 
@@ -94,6 +95,8 @@ class ZeroGradMissing(Rule):
             if run.hides("optimizer") or may_be_cleared_by_callers(trace):
                 continue
             if not window.step.owned and len(run.optimizers) > 1:
+                continue
+            if is_counted_by_the_caller(trace.program, window.step.node):
                 continue
             if may_clear_by_flag(trace.program, window.step.optimizer.node):
                 continue

@@ -11,9 +11,12 @@ from accumlint.reading.ir import (
     Augment,
     Binary,
     Const,
+    Do,
     Expr,
+    For,
     Item,
     Node,
+    While,
     dotted,
     names_in,
 )
@@ -100,7 +103,7 @@ class RunningTotalAttached(Rule):
             counts = any(is_score(n) or is_count(n) or n.endswith("examples") for n in named)
             if counts or add.total not in lasting:
                 continue
-            if not is_of_one_call(trace, add):
+            if not any(lasts(trace, add) for lasts in (is_local, is_of_one_update, is_of_one_call)):
                 yield self.at(
                     add,
                     f"`{add.total}` keeps the graph of every micro-batch that it adds up",
@@ -119,6 +122,33 @@ class RunningTotalAttached(Rule):
 def key_of(total: str) -> str:
     """`accuracy` for `info['accuracy']`, "" where nobody wrote a key."""
     return total[:-1].rpartition("[")[2].strip("'\"") if total.endswith("]") else ""
+
+
+def is_local(trace: Trace, add: Add) -> bool:
+    """True for a sum over the parts of one result: it begins with a value in a loop around the one that adds."""
+    inner = trace.program.loop_around(add.node)
+    outer = trace.program.loop_around(inner) if inner is not None else None
+    if inner is None or outer is None or any(isinstance(n, Do | For | While) for n in inner.body):
+        return False
+    return any(
+        not isinstance(value, Const)
+        and add.total not in names_in(value)
+        and trace.program.loop_around(value) is outer
+        for value in trace.program.assigned.get(add.total, ())
+    )
+
+
+def is_of_one_update(trace: Trace, add: Add) -> bool:
+    """True for a sum that begins and ends in a function which steps once, behind the loop that adds."""
+    program = trace.program
+    inner = program.loop_around(add.node)
+    function = program.function_around(add.node)
+    if inner is None or function is None or "." in add.total or program.loop_around(inner):
+        return False
+    begins = [v for v in program.assigned.get(add.total, ()) if function in program.above(v)]
+    steps = [list(program.above(e.node)) for e in trace.main.of(Step)]
+    behind = all(function in above and inner not in above for above in steps)
+    return bool(begins) and bool(steps) and behind
 
 
 def is_of_one_call(trace: Trace, add: Add) -> bool:

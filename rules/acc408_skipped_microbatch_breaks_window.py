@@ -86,7 +86,7 @@ class SkippedMicrobatchBreaksWindow(Rule):
         run = trace.main
         for skip in run.of(Skip):
             step = next((e for e in run.of(Step) if e.index > skip.index), None)
-            if step is None:
+            if step is None or is_after_the_epoch(trace.program, skip, step):
                 continue
             window = next(w for w in run.windows if w.step is step)
             usual = usual_size(run, window)
@@ -126,6 +126,13 @@ def calls(body: tuple[Stmt, ...], names: frozenset[str]) -> list[Call]:
     """The calls of methods by their last name in some statements."""
     found = [n for n in walk(body) if isinstance(n, Call) and isinstance(n.func, Attr)]
     return [n for n in found if called(n) in names]
+
+
+def is_after_the_epoch(program: Program, skip: Skip, step: Step) -> bool:
+    """True for a condition outside the loop that steps: it decides on a validation, not on a micro-batch."""
+    loop = program.loop_around(step.node)
+    around = list(program.above(skip.node))
+    return loop is not None and loop not in around and program.loop_around(loop) in around
 
 
 def wiped_by(run: Run, skip: Skip, step: Step, usual: int) -> int:

@@ -8,6 +8,7 @@ from itertools import takewhile
 
 from accumlint.editing import After, Move
 from accumlint.reading.ir import (
+    Call,
     Expr,
     Function,
     If,
@@ -16,7 +17,9 @@ from accumlint.reading.ir import (
     Return,
     Unary,
     walk,
+    walk_expr,
 )
+from accumlint.reading.program import Program
 from accumlint.rule import Applicability, Finding, Fix, Observed, Rule, Severity, Symptom, safe
 from accumlint.tracing.trace import Add, EpochEnd, Forward, Run, Trace, TrainingObject, Window, mean
 
@@ -89,6 +92,7 @@ class StepEveryMicrobatch(Rule):
                 or len(window.backwards) != 1
                 or is_counted_by_the_caller(trace.program, step)
                 or is_decided_by_caller(trace.entry.function, step)
+                or may_be_a_boundary(trace.program, window)
                 # A window of losses is added up before its one backward.
                 or any(add.total == window.backwards[0].loss for add in window.of(Add))
                 # The other micro-batches go forward only.
@@ -109,6 +113,15 @@ class StepEveryMicrobatch(Rule):
                     expected=mean(range(1, (run.literal or run.steps) + 1)),
                     fixes=step_after_window(trace, window),
                 )
+
+
+def may_be_a_boundary(program: Program, window: Window) -> bool:
+    """True where a call that was not followed decides about the step alone: it may count micro-batches."""
+    around = set(program.above(window.backwards[0].node))
+    tests = (
+        n.test for n in program.above(window.step.node) if isinstance(n, If) and n not in around
+    )
+    return any(isinstance(n, Call) for test in tests for n in walk_expr(test))
 
 
 def goes_on_in_one_pass(trace: Trace, optimizer: TrainingObject) -> bool:
