@@ -216,6 +216,7 @@ class Details(TypedDict, total=False):
     related: Iterable[Related]
     applied: str
     expected: str
+    conditions: tuple[tuple[str, str], ...]
     fixes: Iterable[Fix]
     everywhere: bool
 
@@ -294,6 +295,7 @@ class Rule:
             details.get("window"),
             details.get("applied", ""),
             details.get("expected", ""),
+            details.get("conditions", ()),
             fixes=tuple(details.get("fixes", ())),
             everywhere=details.get("everywhere", False),
         )

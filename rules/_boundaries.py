@@ -23,6 +23,7 @@ from accumlint.reading.ir import (
     Sequence,
     While,
     dotted,
+    names_in,
     render,
     target_names,
     walk,
@@ -90,9 +91,7 @@ def boundary_of(program: Program, step: Node) -> Expr | None:
 
 def remainders(test: Expr) -> Iterator[Binary]:
     """Each `counter % steps` in a test."""
-    for node in walk_expr(test):
-        if isinstance(node, Binary) and node.op == "%":
-            yield node
+    return (n for n in walk_expr(test) if isinstance(n, Binary) and n.op == "%")
 
 
 def is_counted_by_the_caller(program: Program, step: Node) -> bool:
@@ -101,16 +100,11 @@ def is_counted_by_the_caller(program: Program, step: Node) -> bool:
     function = program.function_around(step)
     if guard is None or function is None:
         return False
-    counts = {
-        n.id for r in remainders(guard.test) for n in walk_expr(r.left) if isinstance(n, Name)
-    }
+    counts = {name for r in remainders(guard.test) for name in names_in(r.left)}
     given = {param.name for param in function.params}
-    return any(
-        isinstance(target, Sequence) and counts & target_names(target)
-        for node in walk(function.body)
-        if isinstance(node, Assign) and isinstance(node.value, Name) and node.value.id in given
-        for target in node.targets
-    )
+    parts = (n for n in walk(function.body) if isinstance(n, Assign) and dotted(n.value) in given)
+    targets = (target for node in parts for target in node.targets)
+    return any(isinstance(target, Sequence) and counts & target_names(target) for target in targets)
 
 
 def ends(program: Program, loop: For | While, counters: set[str]) -> Iterator[Expr]:
@@ -123,13 +117,8 @@ def ends(program: Program, loop: For | While, counters: set[str]) -> Iterator[Ex
             found = [c.positional(1) or c.positional(0) for c in ranges]
         case While(test=test):
             compared = [n for n in walk_expr(test) if isinstance(n, Compare)]
-            found = [
-                bound
-                for c in compared
-                if _plain(c.left) in counters
-                for op, bound in c.rest
-                if op in ("<", "<=")
-            ]
+            counted = [bound for c in compared if _plain(c.left) in counters for bound in c.rest]
+            found = [bound for op, bound in counted if op in ("<", "<=")]
         case _:
             found = []
     for end in [*found, *_limits(loop, counters)]:

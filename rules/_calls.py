@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
-from accumlint.editing import Delete, Insert, Move, Verb, Where
+from accumlint.editing import After, Delete, Guard, Insert, Move, Verb, Where
 from accumlint.reading.ir import Attr, Call, Expr, Name, Node, dotted
 from accumlint.reading.program import Program
-from accumlint.tracing.trace import Backward, Run, Step, Update
+from accumlint.rule import Fix, safe
+from accumlint.tracing.trace import Backward, Run, Step, Trace, Update, Window
 
 
 def receiver_of(node: Node) -> str:
@@ -40,6 +41,25 @@ def taken(program: Program, call: Node, where: Where) -> Iterator[tuple[Verb, ..
     """A call of its own taken elsewhere: moved, or made there and no longer where it stands."""
     yield (Move(call, where),)
     yield Delete(call), Insert(program.code(call), where)
+
+
+def once_per_update(
+    trace: Trace, window: Window, call: Node, what: str, make: Callable[..., Fix] = safe
+) -> Iterator[Fix]:
+    """Makes a call once per update: by Accelerate's own flag where the step waits for it, else behind the step."""
+    for accelerator in accelerators(trace.program) if window.step.gated else ():
+        test = f"{accelerator}.sync_gradients"
+        yield make(f"{what} only when `{test}`", Guard(call, test))
+    yield from after_update(trace, window, call, what, make)
+
+
+def after_update(
+    trace: Trace, window: Window, call: Node, what: str, make: Callable[..., Fix] = safe
+) -> Iterator[Fix]:
+    """Takes a call behind the step, or behind the scaler's update."""
+    for last in ends_of_update(trace.main, window.step):
+        for verbs in taken(trace.program, call, After(last.node)):
+            yield make(f"{what} after the step", *verbs)
 
 
 def ends_of_update(run: Run, step: Step) -> Iterator[Step | Update]:

@@ -17,8 +17,8 @@ from accumlint.reading.ir import (
     For,
     Item,
     Name,
-    Node,
     dotted,
+    names_in,
     render,
     walk,
     walk_expr,
@@ -43,31 +43,26 @@ def loss_of(backward: Backward) -> Expr | None:
 
 def window_sizes(program: Program, window: Window) -> list[str]:
     """How the code writes the number of micro-batches of a window: in the step's guard, or in the loop around them."""
-    return list(dict.fromkeys(_window_sizes(program, window)))
-
-
-def _window_sizes(program: Program, window: Window) -> Iterator[str]:
     asked = boundary_of(program, window.step.node)
-    if asked is not None:
-        for remainder in remainders(asked):
-            yield program.code(remainder.right)
-        for test in walk_expr(asked):
-            match test:
-                case Compare(rest=[("==" | ">=", (Name() | Attr() | Item() | Const()) as size)]):
-                    # An epoch's end closes its last window, whatever its size.
-                    if render(size) != "0" and not is_length(dotted(size).rpartition(".")[2]):
-                        yield program.code(size)
-                case _:
-                    pass
+    found = [remainder.right for remainder in remainders(asked)] if asked is not None else []
+    for test in walk_expr(asked) if asked is not None else ():
+        match test:
+            case Compare(rest=[("==" | ">=", (Name() | Attr() | Item() | Const()) as size)]):
+                # An epoch's end closes its last window, whatever its size.
+                if render(size) != "0" and not is_length(dotted(size).rpartition(".")[2]):
+                    found.append(size)
+            case _:
+                pass
     for backward in window.backwards[-1:]:
         match program.loop_around(backward.node):
-            case For(iterable=Call(func=Name(id="range"), args=[size])) as loop if (
+            case For(iterable=Call(func=Name(id="range"), args=[steps])) as loop if (
                 # A loop that the step is in as well goes over windows.
                 program.loop_around(window.step.node) is not loop
             ):
-                yield program.code(size.value)
+                found.append(steps.value)
             case _:
                 pass
+    return list(dict.fromkeys(map(program.code, found)))
 
 
 def divided(program: Program, loss: Expr, size: str) -> str:
@@ -109,8 +104,8 @@ def divisions_of(program: Program, backward: Backward) -> Iterator[Binary | Augm
     if loss is None:
         return
     yield from reversed(list(_divisions_in(loss)))
-    names = {dotted(n) for n in walk_expr(loss) if isinstance(n, Name | Attr)}
-    for node in reversed(list(walk(body_around(program, backward.node), into_functions=False))):
+    names = names_in(loss)
+    for node in reversed(list(walk(program.body_around(backward.node), into_functions=False))):
         match node:
             case Assign(targets=[target], value=value) if dotted(target) in names:
                 yield from _divisions_in(value)
@@ -120,13 +115,5 @@ def divisions_of(program: Program, backward: Backward) -> Iterator[Binary | Augm
                 pass
 
 
-def body_around(program: Program, node: Node) -> tuple[Node, ...]:
-    """The statements of the function, or of the file, that a node stands in."""
-    around = program.function_around(node)
-    return around.body if around is not None else program.body
-
-
 def _divisions_in(expr: Expr) -> Iterator[Binary]:
-    for node in walk_expr(expr):
-        if isinstance(node, Binary) and node.op == "/":
-            yield node
+    return (n for n in walk_expr(expr) if isinstance(n, Binary) and n.op == "/")

@@ -18,9 +18,9 @@ from accumlint.reading.ir import (
     Name,
     Sequence,
     dotted,
+    names_in,
     render,
     walk,
-    walk_expr,
 )
 from accumlint.reading.program import Program
 from accumlint.tracing.trace import Backward, Window
@@ -65,12 +65,10 @@ def lengths(program: Program, window: Window) -> Lengths | None:
         return None
     counted = isinstance(first, Const) and first.value == 1
     free = [name for name in ("window", "window_length") if name not in program.text]
-    begin = next(
-        (name for name in ("start", "window_start") if f"{name} =" not in program.text), ""
-    )
-    if not free or not begin:
+    begins = [name for name in ("start", "window_start") if f"{name} =" not in program.text]
+    if not free or not begins:
         return None
-    steps, length = program.code(remainder.right), free[0]
+    steps, length, begin = program.code(remainder.right), free[0], begins[0]
     past = f"({index} - 1)" if counted else index
     lines = (
         f"{begin} = {past} - {past} % {steps}",
@@ -127,4 +125,4 @@ def _taken_back(program: Program, backward: Backward, division: Binary | Augment
 
 
 def _mentions(expr: Expr, names: set[str]) -> bool:
-    return any(isinstance(n, Name | Attr) and dotted(n) in names for n in walk_expr(expr))
+    return not names_in(expr).isdisjoint(names)

@@ -15,10 +15,11 @@ from accumlint.reading.ir import (
     If,
     Name,
     Node,
+    called,
     dotted,
+    names_in,
     render,
     walk,
-    walk_expr,
 )
 from accumlint.reading.names import is_clip
 from accumlint.reading.program import Program
@@ -35,8 +36,8 @@ def one_sided_updates(program: Program) -> Iterator[tuple[If, Call]]:
         if not any(call.endswith(".update") for call in function.calls):
             continue
         nodes = list(walk(function.body, into_functions=False))
-        called = {_method(n) for n in nodes if isinstance(n, Call)}
-        if not (called & _GRADIENTS or any(map(is_clip, called))):
+        methods = set(map(called, nodes))
+        if not (methods & _GRADIENTS or any(map(is_clip, methods))):
             continue
         updates = [n for n in nodes if isinstance(n, Call) and is_update(n)]
         for guard in nodes:
@@ -48,8 +49,8 @@ def one_sided_updates(program: Program) -> Iterator[tuple[If, Call]]:
                 if (
                     len(inside) == len(updates) == 1
                     and receiver_of(inside[0]) in stepping(side)
-                    and not any(_method(n) in ("backward", "update") for n in walk(other))
-                    and not any(_method(n) == "backward" for n in walk(side))
+                    and not any(called(n) in ("backward", "update") for n in walk(other))
+                    and not any(called(n) == "backward" for n in walk(side))
                 ):
                     yield guard, inside[0]
 
@@ -58,15 +59,10 @@ def _asks_health(test: Expr, nodes: list[Node]) -> bool:
     """True for a test whether gradients are finite, or of a flag that such a test sets."""
     if _HEALTH.search(render(test).lower()):
         return True
-    flags = {n.id for n in walk_expr(test) if isinstance(n, Name)}
-    return any(
-        isinstance(s, Assign)
-        and isinstance(s.value, Const)
-        and flags & {dotted(t) for t in s.targets}
-        for guard in nodes
-        if isinstance(guard, If) and _HEALTH.search(render(guard.test).lower())
-        for s in guard.body
-    )
+    guards = (n for n in nodes if isinstance(n, If) and _HEALTH.search(render(n.test).lower()))
+    flags = (s for guard in guards for s in guard.body if isinstance(s, Assign))
+    set_to = (t for s in flags if isinstance(s.value, Const) for t in s.targets)
+    return not names_in(test).isdisjoint(map(dotted, set_to))
 
 
 def updates_between_steps(program: Program) -> Iterator[tuple[For, Call]]:
@@ -75,12 +71,12 @@ def updates_between_steps(program: Program) -> Iterator[tuple[For, Call]]:
         if not isinstance(loop.target, Name):
             continue
         nodes = [n for n in walk(loop.body) if isinstance(n, Call)]
-        if any(_method(n) in ("backward", "scale", "manual_backward") for n in nodes):
+        if any(called(n) in ("backward", "scale", "manual_backward") for n in nodes):
             continue
         own = {
             receiver_of(n)
             for n in nodes
-            if _method(n) == "step" and any(render(a.value) == loop.target.id for a in n.args)
+            if called(n) == "step" and any(render(a.value) == loop.target.id for a in n.args)
         }
         for node in nodes:
             if is_update(node) and receiver_of(node) in own - {loop.target.id}:
@@ -92,15 +88,10 @@ def stepping(block: Iterable[Node]) -> set[str]:
     return {
         receiver_of(n)
         for n in walk(tuple(block), into_functions=False)
-        if isinstance(n, Call) and _method(n) == "step" and n.args and receiver_of(n)
+        if isinstance(n, Call) and called(n) == "step" and n.args and receiver_of(n)
     }
 
 
 def is_update(node: Node) -> bool:
     """True for `scaler.update()`."""
-    return takes_nothing(node) and _method(node) == "update" and bool(receiver_of(node))
-
-
-def _method(node: Node) -> str:
-    """The last name of what is called, "" for anything but a call."""
-    return render(node.func).rpartition(".")[2] if isinstance(node, Call) else ""
+    return takes_nothing(node) and called(node) == "update" and bool(receiver_of(node))

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 from accumlint.reading.frameworks import COUNTED_LOSSES
-from accumlint.reading.ir import Call, dotted, render
+from accumlint.reading.ir import Call, called, dotted, render
 from accumlint.reading.program import Program
 from accumlint.reading.targets import (
     STRONG,
@@ -141,20 +140,17 @@ class MeanLossNotNormalisedByTokens(Rule):
 
     def check_program(self, program: Program) -> Iterator[Finding]:
         for trainer in program.stock_trainers:
-            if not trainer.divided:
-                continue
-            call = trainer.call
             evidence = evidence_from_trainers(program.evidence)
             sure = confidence_of(about_losses(evidence, of_model=True))
-            if sure is not None:
-                found = self.at(
-                    call,
-                    f"`{dotted(call.func)}` divides the mean loss of each micro-batch by the accumulation steps, since "
-                    f"{trainer.divided}, although the numbers of targets behind it may differ",
+            if trainer.divided and sure is not None:
+                yield self.at(
+                    trainer.call,
+                    f"`{dotted(trainer.call.func)}` divides the mean loss of each micro-batch by the accumulation "
+                    f"steps, since {trainer.divided}, although the numbers of targets behind it may differ",
                     confidence=sure,
                     related=[Related(e.part, e.row.says) for e in evidence],
+                    conditions=(("gradient_accumulation_steps > 1", "true"),),
                 )
-                yield replace(found, conditions=(("gradient_accumulation_steps > 1", "true"),))
 
     def check(self, trace: Trace) -> Iterator[Finding]:
         for window in weighted_the_same(trace):
@@ -173,14 +169,12 @@ class MeanLossNotNormalisedByTokens(Rule):
                 continue
             first = (uneven or unseen)[0]
             by_weight = "weight" in first.varies
+            differs = "the numbers of targets behind it may differ"
+            if uneven:
+                differs = f"the count behind its mean differs ({_counted(first)})"
             yield self.at(
                 first.backward,
-                f"`{first.backward.loss}` weighs every micro-batch the same, although "
-                + (
-                    f"the count behind its mean differs ({_counted(first)})"
-                    if uneven
-                    else "the numbers of targets behind it may differ"
-                ),
+                f"`{first.backward.loss}` weighs every micro-batch the same, although {differs}",
                 confidence=sure,
                 severity=Severity.WARNING if by_weight else Severity.ERROR,
                 window=window,
@@ -219,9 +213,7 @@ def confidence_of_means(uneven: list[Contribution], evidence: tuple[Evidence, ..
     # Whoever writes a label to ignore, other than the default, has data with it: the borders of a segmentation.
     chosen = varies.startswith("`ignore_index") and "-100" not in varies and told >= 0
     counted = any(is_counted(c) or is_picked(c) for c in uneven) and not is_fixed(evidence)
-    if chosen or counted:
-        return Confidence.LIKELY
-    return Confidence.POSSIBLE
+    return Confidence.LIKELY if chosen or counted else Confidence.POSSIBLE
 
 
 def evidence_from_trainers(evidence: tuple[Evidence, ...]) -> tuple[Evidence, ...]:
@@ -242,9 +234,8 @@ def confidence_of(evidence: tuple[Evidence, ...]) -> Confidence | None:
     if not has_positions(evidence) and not has_labels(evidence):
         return None
     told = weight(evidence)
-    if told < 0:
-        return None
-    return Confidence.LIKELY if told >= STRONG else Confidence.POSSIBLE
+    sure = Confidence.LIKELY if told >= STRONG else Confidence.POSSIBLE
+    return sure if told >= 0 else None
 
 
 def by_counts(window: Window) -> str:
@@ -255,8 +246,8 @@ def by_counts(window: Window) -> str:
 
 def _counted(c: Contribution) -> str:
     """What tells that the count differs: the count itself, where it is written."""
-    written = c.divisor is not None and c.divisor.text and not is_picked(c)
-    return f"`{c.divisor.text}`" if c.divisor is not None and written else c.varies
+    written = "" if c.divisor is None or is_picked(c) else c.divisor.text
+    return f"`{written}`" if written else c.varies
 
 
 def is_counted(c: Contribution) -> bool:
@@ -280,12 +271,9 @@ def is_uneven(c: Contribution) -> bool:
     A divisor that counts padding is ACC108, and one that counts all ranks ACC106 where a wrapper is seen that averages.
     As many rows are in every batch.
     """
-    divisor = c.divisor
-    another = divisor is not None and (
-        (divisor.kind in ("elements", "rows") and not c.is_mean_of_picked)
-        or (bool(divisor.over) and c.averaged_by)
-    )
-    return c.reduction == "mean" and bool(c.varies) and not another
+    kind, over = (c.divisor.kind, c.divisor.over) if c.divisor is not None else ("", "")
+    another = kind in ("elements", "rows") and not c.is_mean_of_picked
+    return c.reduction == "mean" and bool(c.varies) and not another and not (over and c.averaged_by)
 
 
 def may_be_uneven(program: Program, c: Contribution) -> bool:
@@ -329,7 +317,7 @@ def _means(call: Call) -> bool:
     """True for a cross-entropy that is a mean over all targets, or all but padding."""
     ignored = call.keyword("ignore_index")
     return (
-        dotted(call.func).rpartition(".")[2] in COUNTED_LOSSES
+        called(call) in COUNTED_LOSSES
         and call.keyword("reduction") is None
         and (ignored is None or "pad" in render(ignored))
     )

@@ -102,40 +102,32 @@ class LossNotDivided(Rule):
             reductions = {c.reduction for c in window.contributions}
             divided = trace.divisions(window)
             for place, message in in_part(trace, window) if divided is None else ():
-                yield self.at(
-                    place,
-                    message,
-                    confidence=Confidence.LIKELY,
-                    severity=Severity.ERROR,
-                    window=window,
-                )
-            if reductions & {"sum", "window"} or divided != 0:
-                continue
-            if trace.foreign_divisor(window) is not None:
-                continue
-            if all(b.via == "lightning" for b in window.backwards):
-                continue
+                sure, bad = Confidence.LIKELY, Severity.ERROR
+                yield self.at(place, message, confidence=sure, severity=bad, window=window)
             backward = window.contributions[0].backward
             averaged = reductions == {"mean"}
-            pieces = trace.main.asked and len(window.microbatches) > trace.main.steps
-            seen = averaged and not pieces and not all(c.symbols for c in window.contributions)
-            # DeepSpeed divides in a Trainer's Accelerator.
-            perhaps = trace.entry.driven is not None and backward.via == "accelerator"
-            if not averaged and (
-                adds_up_ranks(trace.program, backward.loss) or is_recomputed(trace.program)
+            if (
+                reductions & {"sum", "window"}
+                or divided != 0
+                or trace.foreign_divisor(window) is not None
+                or all(b.via == "lightning" for b in window.backwards)
+                or (not averaged and adds_up_ranks(trace.program, backward.loss))
+                or (not averaged and is_recomputed(trace.program))
             ):
                 continue
-            doubt = (
-                " (unless its weights divide it)"
-                if averaged and not pieces
-                else " (if it is a mean)"
-            )
-            if perhaps or seen:
-                doubt = " (unless DeepSpeed does)" if perhaps else ""
+            pieces = trace.main.asked and len(window.microbatches) > trace.main.steps
+            if trace.entry.driven is not None and backward.via == "accelerator":
+                # In a Trainer's Accelerator.
+                doubt = " (unless DeepSpeed does)"
+            elif not averaged or pieces:
+                doubt = " (if it is a mean)"
+            else:
+                weighted = all(c.symbols for c in window.contributions)
+                doubt = " (unless its weights divide it)" if weighted else ""
             yield self.at(
                 backward,
                 f"`{backward.loss}` is summed over the micro-batches of a window and never divided{doubt}",
-                confidence=Confidence.CERTAIN if seen and not perhaps else Confidence.LIKELY,
+                confidence=Confidence.LIKELY if doubt else Confidence.CERTAIN,
                 severity=self.severity if window.step.optimizer.is_scale_free else Severity.ERROR,
                 window=window,
                 applied=window.applied,
@@ -220,12 +212,8 @@ def _factors(window: Window) -> dict[Node, Fraction]:
 
 def adds_up_ranks(program: Program, loss: str) -> bool:
     """True for a loss that is multiplied by the number of ranks somewhere: it adds up on purpose."""
-    return any(
-        node.op == "*"
-        and dotted(node.target) == loss
-        and program.roles.is_ranks(dotted(node.value).rpartition(".")[2])
-        for node in program.of(Augment)
-    )
+    factors = (n.value for n in program.of(Augment) if n.op == "*" and dotted(n.target) == loss)
+    return any(program.roles.is_ranks(dotted(f).rpartition(".")[2]) for f in factors)
 
 
 def is_recomputed(program: Program) -> bool:
@@ -233,13 +221,8 @@ def is_recomputed(program: Program) -> bool:
 
     `features[:j] + [own] + features[j + 1 :]`, as contrastive losses over a whole window are taken in pieces.
     """
-    return any(
-        isinstance(node, Binary)
-        and node.op == "+"
-        and isinstance(node.left, Binary)
-        and _sliced(node.left.left) == _sliced(node.right) != ""
-        for node in program.nodes
-    )
+    sums = ((n.left, n.right) for n in program.of(Binary) if n.op == "+")
+    return any(isinstance(n, Binary) and _sliced(n.left) == _sliced(last) != "" for n, last in sums)
 
 
 def _sliced(node: Expr) -> str:

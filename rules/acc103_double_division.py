@@ -10,8 +10,6 @@ from accumlint.reading.ir import (
     Attr,
     Augment,
     Binary,
-    Call,
-    Class,
     Const,
     Function,
     Item,
@@ -125,10 +123,8 @@ class DoubleDivision(Rule):
                 )
 
     def check_program(self, program: Program) -> Iterator[Finding]:
-        for function in program.functions:
-            if function.name != "compute_loss" or not leaves_division(program, function):
-                continue
-            for node in walk(function.body):
+        for function in program.methods_of("Trainer", "compute_loss"):
+            for node in walk(function.body if leaves_division(program, function) else ()):
                 match node:
                     case (
                         Binary(op="/", right=Attr(name=steps))
@@ -157,13 +153,11 @@ def confidence_in(trace: Trace, backward: Backward) -> Confidence:
 
     Nor is it sure that an Accelerator runs under DeepSpeed, where the steps are read from its plugin.
     """
-    if _where(trace, backward):
-        return Confidence.LIKELY
-    if backward.via != "engine" or any(
-        dotted(node.func).endswith("deepspeed.initialize") for node in trace.program.of(Call)
-    ):
-        return Confidence.CERTAIN
-    return Confidence.LIKELY
+    made = trace.program.calls.get("initialize", ())
+    seen = backward.via != "engine" or any(
+        dotted(c.func).endswith("deepspeed.initialize") for c in made
+    )
+    return Confidence.LIKELY if _where(trace, backward) or not seen else Confidence.CERTAIN
 
 
 def _where(trace: Trace, backward: Backward) -> str:
@@ -175,16 +169,14 @@ def _where(trace: Trace, backward: Backward) -> str:
 
 
 def leaves_division(program: Program, function: Function) -> bool:
-    """True for a method of a Trainer's class that tells the Trainer to divide."""
-    owner = next((n for n in program.above(function) if isinstance(n, Class)), None)
-    if owner is None or not any(base.endswith("Trainer") for base in owner.bases):
-        return False
+    """True for a method whose class tells the Trainer to divide."""
+    owner = program.class_around(function)
     return any(
         isinstance(node, Assign)
         and isinstance(node.value, Const)
         and node.value.value is False
         and any(dotted(t).endswith(TRAINER_SWITCHES) for t in node.targets)
-        for node in walk(owner.body)
+        for node in walk(owner.body if owner is not None else ())
     )
 
 

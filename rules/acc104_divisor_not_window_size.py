@@ -10,7 +10,7 @@ from accumlint.editing import Replace
 from accumlint.reading.ir import Binary
 from accumlint.reading.program import Program
 from accumlint.rule import Applicability, Confidence, Finding, Fix, Observed, Rule, Severity, unsafe
-from accumlint.tracing.trace import Backward, Trace, Window
+from accumlint.tracing.trace import Trace, Window
 
 from ._dividing import divisions_of, window_sizes
 
@@ -75,49 +75,27 @@ class DivisorNotWindowSize(Rule):
 
     def check(self, trace: Trace) -> Iterator[Finding]:
         for window in trace.steady_windows():
-            divisor = trace.foreign_divisor(window)
+            divisor, length = trace.foreign_divisor(window), len(window.microbatches)
+            place, sure = window.contributions[0].backward, Confidence.CERTAIN
             if counts_up(window.factors):
-                yield self._finding(
-                    trace.program,
-                    window,
-                    "a running index, so each micro-batch weighs less than the last",
-                )
+                by = "a running index, so each micro-batch weighs less than the last"
             elif divides_the_last(window.factors):
-                last = window.contributions[-1].backward
-                length = len(window.microbatches)
-                yield self._finding(
-                    trace.program,
-                    window,
-                    f"{length} in the micro-batch that steps alone, and by nothing in the {length - 1} before it",
-                    at=last,
-                )
+                place = window.contributions[-1].backward
+                by = f"{length} in the micro-batch that steps alone, and by nothing in the {length - 1} before it"
             elif divisor is not None:
-                length = len(window.microbatches)
-                yield self._finding(
-                    trace.program,
-                    window,
-                    f"{divisor} in a window of {length} micro-batches (if 1/{divisor} is not its weight)",
-                    Confidence.LIKELY,
-                )
-
-    def _finding(
-        self,
-        program: Program,
-        window: Window,
-        by: str,
-        confidence: Confidence = Confidence.CERTAIN,
-        at: Backward | None = None,
-    ) -> Finding:
-        backward = at or window.contributions[0].backward
-        return self.at(
-            backward,
-            f"`{backward.loss}` is divided by {by}",
-            confidence=confidence,
-            window=window,
-            fixes=divide_by_size(program, window),
-            applied=window.applied,
-            expected=window.expected,
-        )
+                sure = Confidence.LIKELY
+                by = f"{divisor} in a window of {length} micro-batches (if 1/{divisor} is not its weight)"
+            else:
+                continue
+            yield self.at(
+                place,
+                f"`{place.loss}` is divided by {by}",
+                confidence=sure,
+                window=window,
+                fixes=divide_by_size(trace.program, window),
+                applied=window.applied,
+                expected=window.expected,
+            )
 
 
 def counts_up(factors: tuple[Fraction, ...] | None) -> bool:
@@ -130,10 +108,8 @@ def counts_up(factors: tuple[Fraction, ...] | None) -> bool:
 
 def divides_the_last(factors: tuple[Fraction, ...] | None) -> bool:
     """True for 1, 1, …, 1/N."""
-    return factors is not None and factors == (
-        *(Fraction(1),) * (len(factors) - 1),
-        Fraction(1, len(factors)),
-    )
+    last = len(factors or ())
+    return factors == (*(Fraction(1),) * (last - 1), Fraction(1, max(last, 1)))
 
 
 def divide_by_size(program: Program, window: Window) -> Iterator[Fix]:

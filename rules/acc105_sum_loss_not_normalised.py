@@ -65,8 +65,6 @@ class SumLossNotNormalised(Rule):
 
     See: `reduction` of [`torch.nn.CrossEntropyLoss`][loss]; `fixed_cross_entropy` in
     `transformers/loss/loss_utils.py`, which sums and divides by the window's count.
-
-    [loss]: https://docs.pytorch.org/docs/stable/generated/torch.nn.CrossEntropyLoss.html
     """
 
     severity = Severity.WARNING

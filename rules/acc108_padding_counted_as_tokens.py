@@ -81,8 +81,6 @@ class PaddingCountedAsTokens(Rule):
 
     See: `num_items_in_batch` in `transformers/trainer.py`, which counts `labels[..., 1:] != -100`;
     [`torch.nn.CrossEntropyLoss`][loss], whose mean leaves `ignore_index` out of the count as well.
-
-    [loss]: https://docs.pytorch.org/docs/stable/generated/torch.nn.CrossEntropyLoss.html
     """
 
     severity = Severity.WARNING

@@ -132,10 +132,8 @@ def clipped(window: Window) -> str:
     text = ""
     # A loss of several parts is written once.
     factors = window.factors or [window.weight(n) for n in window.microbatches]
-    waiting = {
-        n: weighted(f, i)
-        for i, (n, f) in enumerate(zip(window.microbatches, factors, strict=True), 1)
-    }
+    numbers = enumerate(zip(window.microbatches, factors, strict=True), 1)
+    waiting = {n: weighted(f, i) for i, (n, f) in numbers}
     for event in window.between:
         if isinstance(event, Backward):
             added = [waiting.pop(n) for n in event.microbatches if n in waiting]

@@ -70,21 +70,19 @@ class ScalerUpdateMissing(Rule):
     def check(self, trace: Trace) -> Iterator[Finding]:
         run = trace.main
         for optimizer in run.optimizers:
+            scaled = [w.step for w in run.windows_of(optimizer) if is_scaled(w)]
             # What an optimizer does with a scaler that it is given is its own affair.
-            taken = [
-                w.step
-                for w in run.windows_of(optimizer)
-                if is_scaled(w) and last_name(receiver_of(w.step.node)) != last_name(w.step.subject)
-            ]
-            for step, following in pairwise(taken):
+            own = [s for s in scaled if last_name(receiver_of(s.node)) != last_name(s.subject)]
+            for step, following in pairwise(own):
+                updates = run.between(Update, step.index, following.index)
                 scaler = step.scaler
-                updated = any(
-                    update.scaler is scaler and step.index < update.index < following.index
-                    for update in run.of(Update)
-                )
-                if scaler is None or is_the_callers(trace, scaler):
+                if (
+                    scaler is None
+                    or scaler is not following.scaler
+                    or is_the_callers(trace, scaler)
+                ):
                     continue
-                if scaler is following.scaler and not updated:
+                if all(update.scaler is not scaler for update in updates):
                     yield self.at(
                         step,
                         f"`{scaler.text}.step` runs again before `{scaler.text}.update()`",

@@ -125,10 +125,7 @@ class NonfiniteGuardSkipsScalerUpdate(Rule):
                     f"`{skip.jump}` under `{skip.guard}` skips `{scaler.text}.update()`, so the "
                     "scale stays where it overflowed",
                     fixes=[
-                        safe(
-                            f"Call `{call}` before leaving",
-                            Insert(call, Before(skip.node)),
-                        )
+                        safe(f"Call `{call}` before leaving", Insert(call, Before(skip.node)))
                         for call in update_calls(trace, skip, scaler)
                     ],
                 )
@@ -145,11 +142,8 @@ def update_calls(trace: Trace, skip: Skip, scaler: TrainingObject) -> set[str]:
         return set()
     updates = [u for u in run.of(Update) if u.scaler is scaler and receiver_of(u.node)]
     tests = {n for u in updates for n in program.above(u.node) if isinstance(n, If)}
-    return (
-        {f"{u.subject}.update()" for u in updates}
-        if tests <= {*program.above(skip.node)}
-        else set()
-    )
+    fits = tests <= {*program.above(skip.node)}
+    return {f"{u.subject}.update()" for u in updates if fits}
 
 
 def checked_scaler(run: Run, skip: Skip) -> TrainingObject | None:

@@ -125,9 +125,8 @@ class NoSyncMissing(Rule):
 
     def check(self, trace: Trace) -> Iterator[Finding]:
         run = trace.main
-        for optimizer in run.optimizers:
-            window = run.steady(optimizer)
-            if window is None or hides_model(run) or switches(trace.program):
+        for window in run.steady_of_each():
+            if hides_model(run) or switches(trace.program):
                 continue
             if window.is_sharded or window.of(NoSync) or window.of(SyncFlag):
                 continue
@@ -141,27 +140,19 @@ class NoSyncMissing(Rule):
             # A GAN's discriminator receives the generator's gradients before its own.
             first = added[0].backward
             by_framework = reduced_by(trace.program, window, added)
-            if not by_framework and (wrapping := wrapped(trace, window, added)):
+            where = f" (where {by_framework} runs several processes)" if by_framework else ""
+            if not where and (wrapping := wrapped(trace, window, added)):
+                where = f" (where the model is wrapped as at {wrapping})"
+            # The network that the loss comes from last may be another than the wrapped one.
+            mendable = not where and all(c.synced for c in added)
+            if where or (is_reduced(added) and not waits(trace, window)):
                 yield self.at(
                     first,
                     f"every micro-batch of the window all-reduces its gradients, while "
-                    f"`{window.step.subject}.step()` needs them reduced once (where the model is "
-                    f"wrapped as at {wrapping})",
-                    confidence=Confidence.LIKELY,
+                    f"`{window.step.subject}.step()` needs them reduced once{where}",
+                    confidence=Confidence.LIKELY if where else Confidence.CERTAIN,
                     window=window,
-                )
-            elif by_framework or (is_reduced(added) and not waits(trace, window)):
-                yield self.at(
-                    first,
-                    f"every micro-batch of the window all-reduces its gradients, while "
-                    f"`{window.step.subject}.step()` needs them reduced once"
-                    + (f" (where {by_framework} runs several processes)" if by_framework else ""),
-                    confidence=Confidence.LIKELY if by_framework else Confidence.CERTAIN,
-                    window=window,
-                    # The network that the loss comes from last may be another than the wrapped one.
-                    fixes=()
-                    if by_framework or not all(c.synced for c in added)
-                    else silenced(trace.program, window),
+                    fixes=silenced(trace.program, window) if mendable else (),
                 )
 
 
@@ -241,8 +232,7 @@ def wrapped(trace: Trace, window: Window, added: list[Contribution]) -> str:
 
 def switches(program: Program) -> bool:
     """True when a wrapper of another library is told when to reduce (`model.disable_allreduce()`)."""
-    named = not program.words.isdisjoint(_SWITCHES)
-    return named and any(n.name in _SWITCHES for n in program.of(Attr))
+    return any(n.name in _SWITCHES for n in program.of(Attr))
 
 
 def silenced(program: Program, window: Window) -> Iterator[Fix]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from accumlint.editing import Replace
-from accumlint.reading.ir import Choice, Expr, Function, render, walk
+from accumlint.reading.ir import Choice, Expr, Function, names_in, walk
 from accumlint.reading.program import Program
 from accumlint.rule import Applicability, Claim, Finding, Fix, Observed, Rule, Severity, safe
 from accumlint.tracing.trace import Forward, SyncFlag, Trace, Window
@@ -104,7 +104,7 @@ def sync_at_boundary(program: Program, window: Window) -> Iterator[Fix]:
         if inverted:
             swapped = f"{orelse} if {program.code(choice.test)} else {body}"
             yield safe("Synchronise at the boundary only", Replace(choice, swapped))
-        silent, loud = (body, orelse) if mentions(choice.body, "no_sync") else (orelse, body)
+        silent, loud = (body, orelse) if is_silent(choice.body) else (orelse, body)
         for test in boundary_tests(program, window):
             chosen = f"{loud} if {test} else {silent}"
             yield safe("Synchronise at every boundary", Replace(choice, chosen))
@@ -116,9 +116,9 @@ def choices(program: Program, window: Window) -> list[Choice]:
     functions = {n for f in forwards for n in program.above(f) if isinstance(n, Function)}
     nodes = [n for f in functions for n in walk(f.body)] if functions else program.nodes
     found = (n for n in nodes if isinstance(n, Choice))
-    return [n for n in found if mentions(n.body, "no_sync") != mentions(n.orelse, "no_sync")]
+    return [n for n in found if is_silent(n.body) != is_silent(n.orelse)]
 
 
-def mentions(expr: Expr, name: str) -> bool:
-    """True when an expression has a name or member of this name in it."""
-    return name in render(expr).replace("(", ".").replace(")", ".").split(".")
+def is_silent(expr: Expr) -> bool:
+    """True for an expression with a `no_sync` in it."""
+    return any(name.rpartition(".")[2] == "no_sync" for name in names_in(expr))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from accumlint.editing import Before, Move
-from accumlint.reading.ir import Call, Expr, Node, With, dotted, walk
+from accumlint.reading.ir import Call, Expr, Node, With, called, dotted, walk
 from accumlint.reading.program import Program
 from accumlint.rule import Applicability, Claim, Confidence, Finding, Observed, Rule, Severity, safe
 from accumlint.tracing.trace import Backward, NoSync, Trace
@@ -125,5 +125,5 @@ def contexts(program: Program, backward: Node) -> Iterator[With]:
 
 def _watches(item: Expr) -> bool:
     """True for a context that only measures what runs in it (`with record_function("backward"):`)."""
-    last = dotted(item.func).rpartition(".")[2].lower() if isinstance(item, Call) else ""
+    last = called(item).lower() if isinstance(item, Call) else ""
     return any(part in last for part in ("record", "profil", "annotat", "timer", "timing", "watch"))

@@ -15,6 +15,7 @@ from accumlint.reading.ir import (
     Node,
     Return,
     With,
+    called,
     dotted,
     walk,
     walk_expr,
@@ -139,14 +140,13 @@ class DdpWrapperBypassed(Rule):
         forwards = [window.forward_of(c) for c in last.values() if c.wrapper == "accelerate"]
         past = next((f for f in forwards if f is not None and f.bypassed), None)
         if past is not None and not run.hides("model", "optimizer"):
+            # A part of the model that is asked by itself is often asked on purpose: the wrapper has no such method.
+            sure = Confidence.LIKELY if is_call_of_model(past.node) else Confidence.POSSIBLE
             yield self.at(
                 past,
                 f"the forward through `{past.subject}` bypasses the DDP wrapper, so its gradients are "
                 "never reduced over ranks (where Accelerate runs several processes)",
-                # A part of the model that is asked by itself is often asked on purpose: the wrapper has no such method.
-                confidence=Confidence.LIKELY
-                if is_call_of_model(past.node)
-                else Confidence.POSSIBLE,
+                confidence=sure,
                 window=window,
             )
 
@@ -159,7 +159,7 @@ class DdpWrapperBypassed(Rule):
                 "several processes)",
                 confidence=Confidence.LIKELY,
             )
-        for function in program.functions:
+        for function in program.methods_of("Trainer", "compute_loss"):
             past = call_past_wrapper(program, function)
             if past is not None:
                 yield self.at(
@@ -173,21 +173,16 @@ class DdpWrapperBypassed(Rule):
 
 def past_prepared_layers(program: Program) -> Iterator[tuple[Call, str]]:
     """The forward of a model that is not prepared, of which Accelerate was given layers in a container of their own."""
-    prepared = {
-        dotted(argument.value)
-        for call in program.calls.get("prepare", ())
-        for argument in call.args
-        if "accelerator" in dotted(call.func)
-    }
-    called = {dotted(call.func) for call in program.of(Call)} if prepared else set[str]()
+    prepares = (c for c in program.calls.get("prepare", ()) if "accelerator" in dotted(c.func))
+    prepared = {dotted(argument.value) for call in prepares for argument in call.args}
+    asked = {dotted(call.func) for call in program.of(Call)} if prepared else set[str]()
     for node in program.of(Assign):
         match node:
             case Assign(
-                targets=[target],
-                value=Call(func=func, args=[Argument(value=Attr(base=base)), *_]),
-            ) if (layers := dotted(target)) in prepared - called:
+                targets=[target], value=Call(args=[Argument(value=Attr(base=base)), *_]) as made
+            ) if (layers := dotted(target)) in prepared - asked:
                 model = dotted(base)
-                if dotted(func).rpartition(".")[2] in _CONTAINERS and model not in prepared:
+                if called(made) in _CONTAINERS and model not in prepared:
                     forwards = (c for c in program.of(Call) if dotted(c.func) == model)
                     trained = next((c for c in forwards if goes_backward_after(program, c)), None)
                     if trained is not None:
@@ -199,10 +194,8 @@ def past_prepared_layers(program: Program) -> Iterator[tuple[Call, str]]:
 def goes_backward_after(program: Program, forward: Call) -> bool:
     """True for a forward with a graph in a loop that goes backward."""
     loop = program.loop_around(forward)
-    backwards = (n for n in walk(loop.body) if isinstance(n, Call)) if loop is not None else ()
-    return not any(is_silent(outer) for outer in program.above(forward)) and any(
-        dotted(call.func).endswith(".backward") for call in backwards
-    )
+    goes = loop is not None and any(called(n) == "backward" for n in walk(loop.body))
+    return goes and not any(map(is_silent, program.above(forward)))
 
 
 def is_call_of_model(forward: Node) -> bool:
@@ -214,10 +207,7 @@ def is_call_of_model(forward: Node) -> bool:
 def call_past_wrapper(program: Program, function: Function) -> Call | None:
     """The forward of `self.model` that a Trainer's loss is made of, beside the model that it is given."""
     given = [param.name for param in function.params[1:2]]
-    of_a_trainer = any(base.endswith("Trainer") for base in function.bases)
-    if function.name != "compute_loss" or given != ["model"] or not of_a_trainer:
-        return None
-    if "model" in function.names_read:
+    if given != ["model"] or "model" in function.names_read:
         return None
     made: dict[str, Call] = {}
     for node in walk(function.body):
@@ -238,12 +228,9 @@ def call_past_wrapper(program: Program, function: Function) -> Call | None:
 
 def is_silent(outer: Node) -> bool:
     """True for a context in which nothing keeps a graph."""
-    return isinstance(outer, With) and any(
-        dotted(item.func if isinstance(item, Call) else item).endswith(
-            ("no_grad", "inference_mode")
-        )
-        for item, _ in outer.items
-    )
+    items = [item for item, _ in outer.items] if isinstance(outer, With) else []
+    names = (dotted(item.func if isinstance(item, Call) else item) for item in items)
+    return any(name.endswith(("no_grad", "inference_mode")) for name in names)
 
 
 def through_wrapper(program: Program, window: Window, forward: Node) -> Iterator[Fix]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from accumlint.reading.ir import Assign, Attr, Call, Import, Name, Star, dotted, render
+from accumlint.reading.ir import Assign, Call, Star, called, dotted, render
 from accumlint.reading.program import Program
 from accumlint.rule import Claim, Confidence, Finding, Observed, Related, Rule, Severity
 from accumlint.tracing.trace import Forward, Run, Trace, Window
@@ -109,10 +109,9 @@ class ModelNeverWrapped(Rule):
     ranks = 2
 
     def check(self, trace: Trace) -> Iterator[Finding]:
-        group = process_group(trace.program)
+        group = next(iter(trace.program.calls.get("init_process_group", ())), None)
         if group is None or shares_otherwise(trace.program) or hands_on(trace.main):
             return
-        words = set(identifiers(trace.program))
         for window in trace.main.windows:
             optimizer = window.step.optimizer
             known = optimizer.certain and optimizer.kind not in ("", *trace.program.classes)
@@ -127,36 +126,19 @@ class ModelNeverWrapped(Rule):
                         f"`{forward.model.text}` is trained on every rank and its gradients are never "
                         "reduced (if there are several processes)",
                         confidence=Confidence.LIKELY
-                        if "DistributedSampler" in words
+                        if "DistributedSampler" in trace.program.words
                         else Confidence.POSSIBLE,
                         window=window,
                         related=[Related(group, "connects the ranks")],
                     )
 
 
-def process_group(program: Program) -> Call | None:
-    """The call that sets up the process group."""
-    return next(iter(program.calls.get("init_process_group", ())), None)
-
-
-def identifiers(program: Program) -> Iterator[str]:
-    """Every name that a file uses, imports among them."""
-    for node in program.nodes:
-        match node:
-            case Name(id=name) | Attr(name=name):
-                yield name
-            case Import(names=imported):
-                yield from (path for _, path in imported)
-            case _:
-                pass
-
-
 def shares_otherwise(program: Program) -> bool:
     """True when a file names another way to share gradients, or reduces what is not plainly for a report."""
-    if any(_OTHERWISE.search(name) for name in identifiers(program)):
+    if any(map(_OTHERWISE.search, (*program.words, *program.imports.values()))):
         return True
     for node in program.of(Call):
-        if dotted(node.func).rpartition(".")[2].startswith(("all_reduce", "reduce", "allreduce")):
+        if called(node).startswith(("all_reduce", "reduce", "allreduce")):
             shown = " ".join(render(argument.value) for argument in node.args[:1])
             if not _REPORTED.search(shown):
                 return True
@@ -172,14 +154,9 @@ def hands_on(run: Run) -> bool:
 
 def may_be_wrapped_by_a_call(program: Program, model: str) -> bool:
     """True when something is made of the model: it may be a wrapper."""
-    for node in program.of(Assign):
-        if isinstance(node.value, Call):
-            given = (
-                a.value.value if isinstance(a.value, Star) else a.value for a in node.value.args
-            )
-            if any(dotted(value) == model for value in given):
-                return True
-    return False
+    made = (node.value for node in program.of(Assign) if isinstance(node.value, Call))
+    given = (a.value for call in made for a in call.args)
+    return any(dotted(v.value if isinstance(v, Star) else v) == model for v in given)
 
 
 def forwards(window: Window) -> Iterator[Forward]:

@@ -75,8 +75,6 @@ class LossAllReducedBeforeBackward(Rule):
 
     See: [`torch.distributed.all_reduce`][reduce]; [`DistributedDataParallel`][ddp], which averages gradients, so that
     the loss stays each rank's own.
-
-    [reduce]: https://docs.pytorch.org/docs/stable/distributed.html#torch.distributed.all_reduce
     """
 
     severity = Severity.ERROR
@@ -108,13 +106,10 @@ class LossAllReducedBeforeBackward(Rule):
 
 def is_over_a_reduced_count(program: Program, loss: str) -> bool:
     """True for a reduced sum over a reduced count, which is right once ranks are averaged, by whoever does it."""
-    for value in program.assigned.get(loss, ()):
-        if isinstance(value, Binary) and value.op == "/":
-            below = program.assigned.get(dotted(value.right), ())
-            calls = [dotted(n.func) for n in below if isinstance(n, Call)]
-            if any(call.endswith("nn.all_reduce") for call in calls):
-                return True
-    return False
+    values = program.assigned.get(loss, ())
+    counts = [v.right for v in values if isinstance(v, Binary) and v.op == "/"]
+    made = (m for count in counts for m in program.assigned.get(dotted(count), ()))
+    return any(isinstance(m, Call) and dotted(m.func).endswith("nn.all_reduce") for m in made)
 
 
 def fault(c: Contribution, by_hand: int, reduced: bool) -> str:
@@ -129,9 +124,8 @@ def fault(c: Contribution, by_hand: int, reduced: bool) -> str:
             return (
                 "its gradient is still this rank's own and is divided by the number of ranks twice"
             )
-        return (
-            "its gradient is summed over ranks and not divided" if through and power > due else ""
-        )
+        summed = through and power > due
+        return "its gradient is summed over ranks and not divided" if summed else ""
     if c.ranks < 0 and not through:
         return "its gradient is still this rank's own, divided by the number of ranks"
     return ""

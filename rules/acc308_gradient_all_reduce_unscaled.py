@@ -61,7 +61,6 @@ class GradientAllReduceUnscaled(Rule):
     See: [`torch.distributed.all_reduce`][reduce], whose default is the sum; `average_gradients` in
     [writing distributed applications][tutorial], which divides.
 
-    [reduce]: https://docs.pytorch.org/docs/stable/distributed.html#torch.distributed.all_reduce
     [tutorial]: https://docs.pytorch.org/tutorials/intermediate/dist_tuto.html
     """
 
@@ -74,10 +73,8 @@ class GradientAllReduceUnscaled(Rule):
         for window in trace.typical_windows():
             rescales = window.of(Rescale)
             summed = [rescale for rescale in rescales if rescale.reduced and rescale.ranks]
-            if not summed or any(rescale.factor is None for rescale in rescales):
-                continue
-            if any(divides_by_a_number(rescale) for rescale in rescales):
-                # In a script for two ranks, 2 is how many there are.
+            # In a script for two ranks, 2 is how many there are.
+            if not summed or any(r.factor is None or divides_by_a_number(r) for r in rescales):
                 continue
             powers = {power(c, rescales) for c in window.contributions}
             beyond = [excess(c) for c in window.contributions]
@@ -85,13 +82,12 @@ class GradientAllReduceUnscaled(Rule):
             if not known or len(known) < len(beyond) or max(powers) + max(known) <= 0:
                 continue
             again = len(powers) > 1
+            seen = all(c.reduction != "unknown" for c in window.contributions)
             mild = window.step.optimizer.is_scale_free and not again
             yield self.at(
                 summed[0],
                 message(window, again),
-                confidence=Confidence.CERTAIN
-                if all(c.reduction != "unknown" for c in window.contributions)
-                else Confidence.LIKELY,
+                confidence=Confidence.CERTAIN if seen else Confidence.LIKELY,
                 severity=Severity.WARNING if mild else Severity.ERROR,
                 window=window,
             )
@@ -106,11 +102,8 @@ def divides_by_a_number(rescale: Rescale) -> bool:
 def power(c: Contribution, rescales: tuple[Rescale, ...]) -> int:
     """The power of the world size that the code gives a gradient beyond the average over ranks."""
     place = (c.microbatch, c.network)
-    return sum(
-        rescale.ranks
-        for rescale in rescales
-        if place in {(held.microbatch, held.network) for held in rescale.pending}
-    )
+    held = ((r.ranks, {(h.microbatch, h.network) for h in r.pending}) for r in rescales)
+    return sum(ranks for ranks, places in held if place in places)
 
 
 def excess(c: Contribution) -> int | None:

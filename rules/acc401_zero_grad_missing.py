@@ -9,14 +9,13 @@ from accumlint.reading.ir import (
     Assign,
     Attr,
     Call,
-    For,
     If,
     Name,
     Node,
-    While,
+    called,
     dotted,
+    names_in,
     walk,
-    walk_expr,
 )
 from accumlint.reading.names import is_clearing
 from accumlint.reading.program import Program
@@ -92,9 +91,8 @@ class ZeroGradMissing(Rule):
 
     def check(self, trace: Trace) -> Iterator[Finding]:
         run = trace.main
-        for optimizer in run.optimizers:
-            window = run.steady(optimizer)
-            if window is None or run.hides("optimizer") or may_be_cleared_by_callers(trace):
+        for window in run.steady_of_each():
+            if run.hides("optimizer") or may_be_cleared_by_callers(trace):
                 continue
             if not window.step.owned and len(run.optimizers) > 1:
                 continue
@@ -111,7 +109,7 @@ class ZeroGradMissing(Rule):
             cleared_later = any(clear.applied for clear in run.of(Clear))
             if cleared_later and len(window.backwarded) == 1:
                 continue
-            earlier = [w for w in run.windows_of(optimizer) if w.number < window.number]
+            earlier = [w for w in run.windows_of(window.step.optimizer) if w.number < window.number]
             applied = {c.backward for w in earlier for c in w.contributions}
             again = {c.microbatch for c in window.contributions if c.backward in applied}
             wrapped = any(
@@ -148,14 +146,14 @@ def is_chosen_by_name(program: Program, step: Node) -> bool:
         found = program.assigned.get(dotted(base), ()) if isinstance(base, Name) else ()
         return any(isinstance(v, Call) and dotted(v.func) == "getattr" for v in found)
 
-    clears = (n for n in program.of(Call) if is_clearing(dotted(n.func).rpartition(".")[2]))
+    clears = (n for n in program.of(Call) if is_clearing(called(n)))
     return is_found(step) and any(map(is_found, clears))
 
 
 def is_made_in_each_round(program: Program, step: Step) -> bool:
     """True for an optimizer that the innermost loop around its step makes anew, of a model that it makes anew."""
     optimizer = argument_of(step.node) if step.scaler else receiver_of(step.node)
-    loop = next((n for n in program.above(step.node) if isinstance(n, For | While)), None)
+    loop = program.loop_around(step.node)
     made = {
         dotted(target): s.value
         for s in (loop.body if loop is not None else ())
@@ -163,9 +161,7 @@ def is_made_in_each_round(program: Program, step: Step) -> bool:
         for target in s.targets
     }
     call = made.get(optimizer)
-    given = (
-        {dotted(n) for n in walk_expr(call) if isinstance(n, Name | Attr)} if call else set[str]()
-    )
+    given = names_in(call) if call else set[str]()
     return bool(given & made.keys())
 
 
@@ -175,11 +171,8 @@ def may_clear_by_flag(program: Program, made: Node) -> bool:
     given = {dotted(a.value) for a in value.args} - {""} if isinstance(value, Call) else set[str]()
     for call in program.of(Call) if given else ():
         if isinstance(call.func, Attr) and is_clearing(call.func.name):
-            tests = [n.test for n in program.above(call) if isinstance(n, If)]
-            asked = {
-                dotted(n) for test in tests for n in walk_expr(test) if isinstance(n, Name | Attr)
-            }
-            if asked & given:
+            tests = (n.test for n in program.above(call) if isinstance(n, If))
+            if any(names_in(test) & given for test in tests):
                 return True
     return False
 

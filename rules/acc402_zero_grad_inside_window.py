@@ -8,7 +8,7 @@ from accumlint.editing import After, Delete, Insert
 from accumlint.rule import Applicability, Finding, Fix, Observed, Rule, Severity, safe
 from accumlint.tracing.trace import Clear, EpochEnd, Rescale, Trace, Window
 
-from ._calls import ends_of_update, receiver_of, taken
+from ._calls import after_update, receiver_of
 
 
 class ZeroGradInsideWindow(Rule):
@@ -75,9 +75,8 @@ class ZeroGradInsideWindow(Rule):
 
     def check(self, trace: Trace) -> Iterator[Finding]:
         run = trace.main
-        for optimizer in run.optimizers:
-            window = run.steady(optimizer)
-            if window is None or window.of(EpochEnd) or window.is_entangled:
+        for window in run.steady_of_each():
+            if window.of(EpochEnd) or window.is_entangled:
                 continue
             kept, seen = len(window.microbatches), window.backward_count()
             # Who is given a loss to take it backward may gather the gradients in buffers of its own.
@@ -88,16 +87,12 @@ class ZeroGradInsideWindow(Rule):
                 # A probe's gradient, of a loss that no step ever applies, is cleared on purpose.
                 wiped = {(c.origin, c.network) for c in clear.wiped}
                 by_hand = any(e.index < clear.index and not e.reduced for e in window.of(Rescale))
-                if (
-                    clear.index < window.backwards[-1].index
-                    and wiped & window.sources
-                    and not by_hand
-                ):
-                    applied = (
-                        "only the last micro-batch"
-                        if kept == 1
-                        else f"{kept if run.written in (None, seen) else 'some'} of {run.in_file(seen)} micro-batches"
-                    )
+                inside = clear.index < window.backwards[-1].index
+                if inside and wiped & window.sources and not by_hand:
+                    told = kept if run.written in (None, seen) else "some"
+                    applied = f"{told} of {run.in_file(seen)} micro-batches"
+                    if kept == 1:
+                        applied = "only the last micro-batch"
                     yield self.at(
                         clear,
                         f"the gradients of `{clear.subject}` are cleared inside the window: "
@@ -109,9 +104,7 @@ class ZeroGradInsideWindow(Rule):
 
 def clear_after_step(trace: Trace, window: Window, clear: Clear) -> Iterator[Fix]:
     """Clears what the step has applied, by the optimizer where the framework waits for the boundary with it."""
-    for last in ends_of_update(trace.main, window.step):
-        for verbs in taken(trace.program, clear.node, After(last.node)):
-            yield safe("Clear after the step", *verbs)
+    yield from after_update(trace, window, clear.node, "Clear")
     optimizer = receiver_of(window.step.node)
     if optimizer and window.step.gated:
         call = f"{optimizer}.zero_grad()"

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from accumlint.editing import After
-from accumlint.reading.ir import Call, If, Node, dotted, render, walk
+from accumlint.reading.ir import If, Node, called, render, walk
 from accumlint.reading.program import Program
-from accumlint.rule import Applicability, Finding, Observed, Rule, Severity, safe
+from accumlint.rule import Applicability, Finding, Observed, Rule, Severity
 from accumlint.tracing.trace import Clear, Rescale, Run, Step, Trace, TrainingObject
 
-from ._calls import ends_of_update, taken
+from ._calls import after_update
 
 
 class ZeroGradBeforeStep(Rule):
@@ -66,9 +65,9 @@ class ZeroGradBeforeStep(Rule):
 
     def check(self, trace: Trace) -> Iterator[Finding]:
         run = trace.main
-        for optimizer in run.optimizers:
-            window = run.steady(optimizer)
-            if window is None or window.contributions or window.of(Rescale):
+        for window in run.steady_of_each():
+            optimizer = window.step.optimizer
+            if window.contributions or window.of(Rescale):
                 continue
             for clear in window.of(Clear):
                 others = clear.optimizer is not None and clear.optimizer is not optimizer
@@ -84,11 +83,7 @@ class ZeroGradBeforeStep(Rule):
                         f"the gradients of `{clear.subject}` are cleared before "
                         f"`{window.step.subject}.step()`, which finds nothing to apply",
                         window=window,
-                        fixes=[
-                            safe("Clear after the step", *verbs)
-                            for last in ends_of_update(run, window.step)
-                            for verbs in taken(trace.program, clear.node, After(last.node))
-                        ],
+                        fixes=after_update(trace, window, clear.node, "Clear"),
                     )
 
 
@@ -108,10 +103,8 @@ def is_intended(program: Program, clear: Node, step: Node) -> bool:
     tests = {render(n.test) for n in around}
     if any(n not in around and render(n.test) not in tests for n in asked):
         return True
-    function = program.function_around(clear)
-    nodes = list(walk(function.body if function is not None else program.body))
+    nodes = list(walk(program.body_around(clear)))
     if clear not in nodes or step not in nodes:
         return False
     between = nodes[nodes.index(clear) : nodes.index(step)]
-    calls = [dotted(n.func) for n in between if isinstance(n, Call)]
-    return any(call.rpartition(".")[2] == "backward" for call in calls)
+    return "backward" in map(called, between)

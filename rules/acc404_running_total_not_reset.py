@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from accumlint.editing import Sink
-from accumlint.reading.ir import Attr, Binary, Call, Name, render, walk_expr
+from accumlint.reading.ir import Attr, Binary, Name, called, dotted, names_in, render, walk_expr
 from accumlint.reading.program import Program
 from accumlint.rule import Applicability, Claim, Finding, Fix, Rule, Severity, safe
 from accumlint.tracing.trace import Add, Read, Trace
@@ -81,15 +81,10 @@ def divided_by_length(program: Program) -> frozenset[str]:
         render(part)
         for node in program.of(Binary)
         if node.op == "/"
-        if isinstance(node.right, Call) and render(node.right.func) == "len"
+        if called(node.right) == "len"
         for part in walk_expr(node.left)
-        if isinstance(part, Attr | Name) and not _is_read(part, node.right)
+        if isinstance(part, Attr | Name) and dotted(part) not in names_in(node.right)
     )
-
-
-def _is_read(name: Attr | Name, within: Call) -> bool:
-    names = (n for n in walk_expr(within) if isinstance(n, Attr | Name))
-    return render(name) in map(render, names)
 
 
 def reset_per_epoch(program: Program, read: Read) -> Iterator[Fix]:

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from accumlint.editing import Append
 from accumlint.reading.ir import (
     Assign,
-    Attr,
     Augment,
     Binary,
     Const,
@@ -16,14 +15,23 @@ from accumlint.reading.ir import (
     Expr,
     For,
     Item,
-    Name,
     Node,
     While,
     dotted,
-    walk_expr,
+    names_in,
 )
 from accumlint.reading.names import is_count, is_score
-from accumlint.rule import Applicability, Claim, Confidence, Finding, Observed, Rule, Severity, safe
+from accumlint.rule import (
+    Applicability,
+    Claim,
+    Confidence,
+    Finding,
+    Fix,
+    Observed,
+    Rule,
+    Severity,
+    safe,
+)
 from accumlint.tracing.trace import Add, EpochEnd, Put, Reset, Run, Step, Trace
 
 
@@ -72,8 +80,6 @@ class RunningTotalAttached(Rule):
     exactly. `.detach()` is better than `.item()`, which waits for the device on every micro-batch.
 
     See: [the PyTorch FAQ][faq] ("Don't accumulate history across your training loop"), transformers#6999, ray#40940.
-
-    [faq]: https://docs.pytorch.org/docs/stable/notes/faq.html
     """
 
     severity = Severity.INFO
@@ -83,52 +89,34 @@ class RunningTotalAttached(Rule):
 
     def check(self, trace: Trace) -> Iterator[Finding]:
         run = trace.main
-        steady = [run.steady(optimizer) for optimizer in run.optimizers]
-        bounded = {e.total for window in steady if window for e in window.of(Reset)}
-        losses = {
-            word
-            for w in run.windows
-            for b in w.backwards
-            for word in re.findall(r"[\w.]+", f"{b.subject} {b.loss}")
-        }
-        joint = any(
-            len({c.microbatch for c in b.contributions}) > 1
-            for w in run.windows
-            for b in w.backwards
-        )
+        bounded = {e.total for window in run.steady_of_each() for e in window.of(Reset)}
+        backwards = [b for window in run.windows for b in window.backwards]
+        losses = {w for b in backwards for w in re.findall(r"[\w.]+", f"{b.subject} {b.loss}")}
+        joint = any(len({c.microbatch for c in b.contributions}) > 1 for b in backwards)
         lasting = outliving_a_step(run)
         for add in run.of(Add):
             backwarded = joint or add.total in losses
             if not add.attached or backwarded or add.total in bounded:
                 continue
+            # What counts (`self.examples += batch_size`) or measures has no graph wherever it comes from.
             named = add.total.rpartition(".")[2], key_of(add.total)
-            if any(is_score(n) or is_number(n) for n in named) or add.total not in lasting:
+            counts = any(is_score(n) or is_count(n) or n.endswith("examples") for n in named)
+            if counts or add.total not in lasting:
                 continue
             if not any(lasts(trace, add) for lasts in (is_local, is_of_one_update, is_of_one_call)):
                 yield self.at(
                     add,
                     f"`{add.total}` keeps the graph of every micro-batch that it adds up",
                     confidence=Confidence.POSSIBLE if add.unread else Confidence.CERTAIN,
-                    fixes=[
-                        safe("Add the value without its graph", Append(value, ".detach()"))
-                        for value in added(add.node)
-                    ],
+                    fixes=detached(add.node, "Add the value without its graph"),
                 )
         for put in {e.node: e for e in run.of(Put) if e.attached}.values():
             if put.subject not in losses and goes_on(trace, put):
                 yield self.at(
                     put,
                     f"`{put.subject}` keeps the graph of every loss that is put into it",
-                    fixes=[
-                        safe("Put the value in without its graph", Append(value, ".detach()"))
-                        for value in added(put.node)
-                    ],
+                    fixes=detached(put.node, "Put the value in without its graph"),
                 )
-
-
-def is_number(name: str) -> bool:
-    """True for what counts things (`self.examples += batch_size`), which has no graph wherever it comes from."""
-    return is_count(name) or name.endswith("examples")
 
 
 def key_of(total: str) -> str:
@@ -155,12 +143,7 @@ def is_of_one_update(trace: Trace, add: Add) -> bool:
     program = trace.program
     inner = program.loop_around(add.node)
     function = program.function_around(add.node)
-    if (
-        inner is None
-        or function is None
-        or "." in add.total
-        or program.loop_around(inner) is not None
-    ):
+    if inner is None or function is None or "." in add.total or program.loop_around(inner):
         return False
     begins = [v for v in program.assigned.get(add.total, ()) if function in program.above(v)]
     steps = [list(program.above(e.node)) for e in trace.main.of(Step)]
@@ -179,11 +162,6 @@ def is_of_one_call(trace: Trace, add: Add) -> bool:
     begins = [v for v in program.assigned.get(add.total, ()) if function in program.above(v)]
     fresh = any(not isinstance(v, Const) and add.total not in names_in(v) for v in begins)
     return fresh or any(param.name == add.total for param in function.params)
-
-
-def names_in(value: Expr) -> frozenset[str]:
-    """The names and attributes that a value is worked out from, as written."""
-    return frozenset(dotted(n) for n in walk_expr(value) if isinstance(n, Name | Attr))
 
 
 def goes_on(trace: Trace, put: Put) -> bool:
@@ -235,8 +213,13 @@ def outliving_a_microbatch(run: Run) -> set[str]:
     return found
 
 
+def detached(node: Node, told: str) -> Iterator[Fix]:
+    """Detaches what `total += value` or `total = total + value` adds, and `totals[i] = value` puts in."""
+    for value in added(node):
+        yield safe(told, Append(value, ".detach()"))
+
+
 def added(node: Node) -> Iterator[Expr]:
-    """What `total += value` or `total = total + value` adds, and `totals[i] = value` puts in."""
     match node:
         case Assign(targets=[Item()], value=value):
             yield value

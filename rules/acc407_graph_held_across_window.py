@@ -20,6 +20,8 @@ from accumlint.rule import (
 )
 from accumlint.tracing.trace import Backward, Contribution, Run, Step, Trace
 
+_FREED = "Let the graph go with its backward"
+
 
 class GraphHeldAcrossWindow(Rule):
     """The graph of a micro-batch outlives its backward, or waits for the end of the window.
@@ -79,7 +81,6 @@ class GraphHeldAcrossWindow(Rule):
     See: [`Tensor.backward`][backward], [the PyTorch FAQ][faq].
 
     [backward]: https://docs.pytorch.org/docs/stable/generated/torch.Tensor.backward.html
-    [faq]: https://docs.pytorch.org/docs/stable/notes/faq.html
     """
 
     severity = Severity.INFO
@@ -98,9 +99,8 @@ class GraphHeldAcrossWindow(Rule):
                     f"`{stale.subject}.step()`: its gradient belongs to parameters that the step has changed",
                     severity=Severity.ERROR,
                 )
-        for optimizer in run.optimizers:
-            window = run.steady(optimizer)
-            if window is None or len(window.backwarded) < 2:
+        for window in run.steady_of_each():
+            if len(window.backwarded) < 2:
                 continue
             for backward in window.backwards:
                 if len(backward.microbatches) > 1 and is_chosen(run):
@@ -118,12 +118,7 @@ class GraphHeldAcrossWindow(Rule):
                         confidence=Confidence.LIKELY if run.hides("loss") else Confidence.CERTAIN,
                         window=window,
                         everywhere=True,
-                        fixes=[
-                            unsafe(
-                                "Let the graph go with its backward",
-                                DropArgument(backward.node, "retain_graph"),
-                            )
-                        ],
+                        fixes=[unsafe(_FREED, DropArgument(backward.node, "retain_graph"))],
                     )
 
 
@@ -151,14 +146,10 @@ def keeps_for_nothing(trace: Trace, backward: Backward) -> bool:
 def is_parameter(program: Program, backward: Backward) -> bool:
     """True for a loss that a function is given: whoever gave it may go on with it."""
     function = program.function_around(backward.node)
-    given = {param.name for param in function.params} if function is not None else set[str]()
-    read = {
-        n.id
-        for value in (backward.node, *program.assigned.get(backward.loss, ()))
-        for n in walk_expr(value)
-        if isinstance(n, Name)
-    }
-    return any("loss" in name for name in given & read)
+    values = (backward.node, *program.assigned.get(backward.loss, ()))
+    read = {n.id for value in values for n in walk_expr(value) if isinstance(n, Name)}
+    given = (param.name for param in function.params) if function is not None else ()
+    return any("loss" in name for name in given if name in read)
 
 
 def is_gone_on_with(program: Program, backward: Backward) -> bool:
@@ -166,9 +157,8 @@ def is_gone_on_with(program: Program, backward: Backward) -> bool:
 
     So do losses that hand their gradients on late (`losses.release_gradients()`).
     """
-    function = program.function_around(backward.node)
     here = program.place(backward.node).end_line
-    for node in walk(function.body if function is not None else program.body):
+    for node in walk(program.body_around(backward.node)):
         match node:
             case Do(value=Call(func=Attr(base=Name(id=name)), args=())) if not role_of(name):
                 made = program.assigned.get(name, ())
@@ -181,8 +171,8 @@ def is_gone_on_with(program: Program, backward: Backward) -> bool:
 
 def takes_gradients(program: Program) -> bool:
     """True when the file asks for gradients without a backward."""
-    calls = (dotted(node.func) for node in program.of(Call))
-    return any(callee.endswith("autograd.grad") or callee == "grad" for callee in calls)
+    callees = (dotted(call.func) for call in program.calls.get("grad", ()))
+    return any(callee == "grad" or callee.endswith("autograd.grad") for callee in callees)
 
 
 def step_in_between(run: Run, backward: Backward) -> Step | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from fractions import Fraction
 
-from accumlint.reading.ir import Attr, Call, Raise, Stmt, Try, walk
+from accumlint.reading.ir import Attr, Call, Raise, Stmt, Try, called, walk
 from accumlint.reading.names import CLEARS
 from accumlint.reading.program import Program
 from accumlint.rule import Confidence, Finding, Rule, Severity, Symptom
@@ -91,43 +91,26 @@ class SkippedMicrobatchBreaksWindow(Rule):
             window = next(w for w in run.windows if w.step is step)
             usual = usual_size(run, window)
             lost = wiped_by(run, skip, step, usual)
+            size, steps = len(window.microbatches), f"`{step.subject}.step()` applies"
             if lost and usual > 1:
-                yield self.at(
-                    skip,
-                    f"the guard `{skip.guard}` clears the {lost} micro-batch{'es' if lost > 1 else ''} before it, and "
-                    "the rest of the window goes on with the full divisor",
-                    confidence=Confidence.LIKELY,
-                    window=window,
-                )
-            elif usual > 1 and len(window.microbatches) > usual and not cleared(run, skip, step):
-                yield self.at(
-                    skip,
-                    f"the guard `{skip.guard}` skips the boundary without clearing: "
-                    f"`{step.subject}.step()` applies {len(window.microbatches)} micro-batches instead of {usual}",
-                    confidence=Confidence.LIKELY,
-                    window=window,
-                )
+                does = f"clears the {lost} micro-batch{'es' if lost > 1 else ''} before it, and the rest of the window "
+                does += "goes on with the full divisor"
+            elif usual > 1 and size > usual and not run.between(Clear, skip.index, step.index):
+                # What is cleared before the step came in later.
+                does = f"skips the boundary without clearing: {steps} {size} micro-batches instead of {usual}"
             elif shortened(trace.program, skip, window, usual):
-                yield self.at(
-                    skip,
-                    f"the guard `{skip.guard}` leaves a micro-batch out of the window: `{step.subject}.step()` applies "
-                    f"{usual - 1}, each still divided by {usual}",
-                    confidence=Confidence.LIKELY,
-                    window=window,
-                )
+                does = f"leaves a micro-batch out of the window: {steps} {usual - 1}, each still divided by {usual}"
+            else:
+                continue
+            sure = Confidence.LIKELY
+            yield self.at(skip, f"the guard `{skip.guard}` {does}", confidence=sure, window=window)
 
     def check_program(self, program: Program) -> Iterator[Finding]:
         # The loop around a Trainer's step is the framework's own.
-        for function in program.functions:
-            trainer = any(base.endswith("Trainer") for base in function.bases)
-            if not (trainer and function.name == "training_step"):
-                continue
-            for attempt in walk(function.body):
-                if not isinstance(attempt, Try):
-                    continue
-                if not calls(attempt.body, frozenset({"backward", "training_step"})):
-                    continue
-                for caught, _, body in attempt.handlers:
+        for function in program.methods_of("Trainer", "training_step"):
+            for attempt in (n for n in walk(function.body) if isinstance(n, Try)):
+                trains = calls(attempt.body, frozenset({"backward", "training_step"}))
+                for caught, _, body in attempt.handlers if trains else ():
                     clears = calls(body, CLEARS)
                     if clears and not any(isinstance(n, Raise) for n in body):
                         yield self.at(
@@ -141,11 +124,8 @@ class SkippedMicrobatchBreaksWindow(Rule):
 
 def calls(body: tuple[Stmt, ...], names: frozenset[str]) -> list[Call]:
     """The calls of methods by their last name in some statements."""
-    return [
-        node
-        for node in walk(body)
-        if isinstance(node, Call) and isinstance(node.func, Attr) and node.func.name in names
-    ]
+    found = [n for n in walk(body) if isinstance(n, Call) and isinstance(n.func, Attr)]
+    return [n for n in found if called(n) in names]
 
 
 def is_after_the_epoch(program: Program, skip: Skip, step: Step) -> bool:
@@ -153,11 +133,6 @@ def is_after_the_epoch(program: Program, skip: Skip, step: Step) -> bool:
     loop = program.loop_around(step.node)
     around = list(program.above(skip.node))
     return loop is not None and loop not in around and program.loop_around(loop) in around
-
-
-def cleared(run: Run, skip: Skip, step: Step) -> bool:
-    """True when gradients are cleared between the guard and the step: what is too much came in later."""
-    return any(isinstance(e, Clear) for e in run.events[skip.index + 1 : step.index])
 
 
 def wiped_by(run: Run, skip: Skip, step: Step, usual: int) -> int:
@@ -187,10 +162,7 @@ def shortened(program: Program, skip: Skip, window: Window, usual: int) -> bool:
 
 def usual_size(run: Run, window: Window) -> int:
     """How many micro-batches the optimizer's other windows have; what was asked for, where the run has no other."""
-    sizes = [
-        len(w.microbatches)
-        for w in run.windows_of(window.step.optimizer)
-        if w.step is not window.step
-    ]
+    others = (w for w in run.windows_of(window.step.optimizer) if w.step is not window.step)
+    sizes = [len(w.microbatches) for w in others]
     asked = run.literal or (run.steps if run.asked and not run.guessed else 0)
     return max(sizes, key=lambda size: (sizes.count(size), size == asked), default=asked)

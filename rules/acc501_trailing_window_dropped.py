@@ -105,10 +105,7 @@ def dropped_tails(run: Run) -> Iterator[tuple[Window, Tail]]:
     """Each partial window that no step of its own applies, with a full one of its optimizer."""
     if run.hides("optimizer") or any(tail.fate not in WHAT_HAPPENS for tail in run.tails):
         return
-    for optimizer in run.optimizers:
-        window = run.steady(optimizer)
-        if window is None:
-            continue
+    for window in run.steady_of_each():
         known = window.sources
         passes = len({b.epoch for b in run.of(Backward)})
         # The end of the run is no epoch's end; where an earlier epoch leaves nothing, the counter runs on.

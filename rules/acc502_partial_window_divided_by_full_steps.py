@@ -74,25 +74,21 @@ class PartialWindowDividedByFullSteps(Rule):
 
     def check(self, trace: Trace) -> Iterator[Finding]:
         run = trace.main
-        for optimizer in run.optimizers:
-            steady = run.steady(optimizer)
-            if steady is None or not is_mean(trace, steady):
+        for steady in run.steady_of_each():
+            if not is_mean(trace, steady):
                 continue
+            windows = run.windows_of(steady.step.optimizer)
             full = len(steady.microbatches)
-            # Else the windows do not begin where their lengths are counted from.
-            is_aligned = len(run.windows_of(optimizer)[0].microbatches) == full
             by_hand = all(b.divided == 1 for b in steady.backwards)
-            for window in run.windows_of(optimizer):
+            for window in windows:
                 length = len(window.microbatches)
                 if (
                     length < full
                     and is_part(window, steady, Fraction(length, full))
                     and ends_epoch(run, window)
+                    and all(c.reduction != "window" for c in window.contributions)
+                    and len(window.of(Rescale)) == len(steady.of(Rescale))
                 ):
-                    if any(c.reduction == "window" for c in window.contributions):
-                        continue
-                    if len(window.of(Rescale)) != len(steady.of(Rescale)):
-                        continue
                     yield self.at(
                         window.step,
                         f"`{window.step.subject}.step()` applies the partial window at the end of "
@@ -102,7 +98,8 @@ class PartialWindowDividedByFullSteps(Rule):
                         fixes=[
                             unsafe("Divide the partial window by its own length", *verbs)
                             for verbs in own_lengths(trace.program, steady, stepped=True)
-                            if is_aligned
+                            # Else the windows do not begin where their lengths are counted from.
+                            if len(windows[0].microbatches) == full
                         ],
                     )
 
@@ -110,19 +107,15 @@ class PartialWindowDividedByFullSteps(Rule):
 def is_mean(trace: Trace, steady: Window) -> bool:
     """True for a full window that applies the mean of its micro-batches, each loss in it by a weight of its own."""
     count = trace.divisions(steady)
-    if steady.total == 1:
-        # The weight of a loss may be as small as a division would make it.
-        return count != 0
-    return len(steady.totals) > 1 and None not in steady.totals.values() and count == 1
+    several = len(steady.totals) > 1 and None not in steady.totals.values()
+    # The weight of a loss may be as small as a division would make it.
+    return count != 0 if steady.total == 1 else several and count == 1
 
 
 def is_part(window: Window, steady: Window, part: Fraction) -> bool:
     """True for a window that applies that part of what a full one does, of each loss."""
-    whole = steady.totals
-    return window.totals.keys() == whole.keys() and all(
-        total is not None and total == (whole[loss] or 0) * part
-        for loss, total in window.totals.items()
-    )
+    due = {loss: (total or 0) * part for loss, total in steady.totals.items()}
+    return window.totals == due
 
 
 def ends_epoch(run: Run, window: Window) -> bool:

@@ -20,6 +20,7 @@ from accumlint.reading.ir import (
     Node,
     While,
     dotted,
+    names_in,
     render,
     target_names,
     walk,
@@ -144,23 +145,17 @@ def grows(program: Program, step: Node) -> bool:
     """True where the window's size is set anew in the loop that steps: windows are of many sizes on purpose."""
     asked = boundary_of(program, step)
     sizes = {dotted(r.right) for r in remainders(asked)} if asked is not None else set[str]()
-    loops = (*program.of(For), *program.of(While)) if sizes else ()
-    return any(
-        _is_set_anew(sizes, loop) for loop in loops if any(node is step for node in walk(loop.body))
-    )
+    loops = (n for n in program.above(step) if isinstance(n, For | While))
+    return any(_is_set_anew(sizes, loop) for loop in loops)
 
 
 def _is_set_anew(sizes: set[str], loop: For | While) -> bool:
     """True where one of the sizes is assigned in the rounds, and not the same of settings alone in each of them."""
     inside = list(walk(loop.body))
     assigned = [node for node in inside if isinstance(node, Assign)]
-    bound = {
-        name for node in assigned for t in node.targets for name in (dotted(t), *target_names(t))
-    }
-    bound |= {dotted(node.target) for node in inside if isinstance(node, Augment)}
-    bound |= {
-        name for n in (loop, *inside) if isinstance(n, For) for name in target_names(n.target)
-    }
+    targets = [t for node in assigned for t in node.targets]
+    targets += [n.target for n in (loop, *inside) if isinstance(n, Augment | For)]
+    bound = {name for t in targets for name in (dotted(t), *target_names(t))}
     plain = [s for n in (loop, *inside) if isinstance(n, For | While) for s in n.body]
     return any(
         sizes & {dotted(target) for target in node.targets}
@@ -171,10 +166,8 @@ def _is_set_anew(sizes: set[str], loop: For | While) -> bool:
 
 def _is_fixed(value: Expr, bound: set[str]) -> bool:
     """True for what is worked out from numbers and settings, none of which is among the `bound`."""
-    return not any(
-        isinstance(n, Call) or (isinstance(n, Attr | Name) and dotted(n) in bound)
-        for n in walk_expr(value)
-    )
+    calls = any(isinstance(n, Call) for n in walk_expr(value))
+    return not calls and names_in(value).isdisjoint(bound)
 
 
 def counted_rightly(program: Program, step: Node, is_short: bool) -> Iterator[Fix]:

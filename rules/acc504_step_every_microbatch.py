@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from fractions import Fraction
+from itertools import takewhile
 
 from accumlint.editing import After, Move
 from accumlint.reading.ir import (
@@ -84,27 +85,23 @@ class StepEveryMicrobatch(Rule):
         twins = [r for r in trace.runs if r.asked and r.steps != run.steps]
         if not twins and run.literal is None:
             return
-        for optimizer in run.optimizers:
-            window = run.steady(optimizer)
-            if window is None or len(window.backwarded) != 1 or len(window.backwards) != 1:
-                continue
-            if is_counted_by_the_caller(trace.program, window.step.node):
-                continue
-            if is_decided_by_caller(trace.entry.function, window.step.node):
-                continue
-            if may_be_a_boundary(trace.program, window):
-                continue
-            if any(add.total == window.backwards[0].loss for add in window.of(Add)):
+        for window in run.steady_of_each():
+            optimizer, step = window.step.optimizer, window.step.node
+            if (
+                len(window.backwarded) != 1
+                or len(window.backwards) != 1
+                or is_counted_by_the_caller(trace.program, step)
+                or is_decided_by_caller(trace.entry.function, step)
+                or may_be_a_boundary(trace.program, window)
                 # A window of losses is added up before its one backward.
-                continue
-            if len({forward.microbatch for forward in window.of(Forward)}) > 1:
+                or any(add.total == window.backwards[0].loss for add in window.of(Add))
                 # The other micro-batches go forward only.
-                continue
-            if any(len(w.backwarded) > 1 for w in run.windows_of(optimizer)):
+                or len({forward.microbatch for forward in window.of(Forward)}) > 1
                 # The step comes on some micro-batches, not on every one.
-                continue
-            if not goes_on_in_one_pass(trace, optimizer):
+                or any(len(w.backwarded) > 1 for w in run.windows_of(optimizer))
                 # Each pass of the loop had one round only, as far as is known.
+                or not goes_on_in_one_pass(trace, optimizer)
+            ):
                 continue
             same = [o for r in [run, *twins] for o in r.optimizers if o.text == optimizer.text]
             if all(is_divided(r, o) for r in [run, *twins] for o in r.optimizers if o in same):
@@ -165,15 +162,9 @@ def is_decided_by_caller(entry: Function | None, step: Node) -> bool:
     if entry is None:
         return False
     flags = {param.name for param in entry.params}
-    behind = False
-    for node in walk(entry.body):
-        if node is step:
-            break
-        if isinstance(node, If) and not node.orelse and _flag(node.test) in flags:
-            if step in walk(node.body):
-                return True
-            behind = behind or isinstance(node.body[-1], Return)
-    return behind
+    before = takewhile(lambda node: node is not step, walk(entry.body))
+    guards = [n for n in before if isinstance(n, If) and not n.orelse and _flag(n.test) in flags]
+    return any(isinstance(n.body[-1], Return) or step in walk(n.body) for n in guards)
 
 
 def _flag(test: Expr) -> str:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
-from accumlint.reading.ir import Attr, Call, For, If, Node, While, dotted, render, walk
+from accumlint.reading.ir import Attr, Call, For, If, While, dotted, render, walk
 from accumlint.reading.names import role_of
 from accumlint.reading.program import Program
 from accumlint.rule import Finding, Observed, Rule, Severity, Symptom
-from accumlint.tracing.trace import Clear, Contribution, Event, Run, Step, Trace
+from accumlint.tracing.trace import Clear, Event, Run, Step, Trace
 
 # `step_and_update_lr` and the like are a step, too.
 TELLING = re.compile("^step($|_and)|^grad$|optimizer_step$|^register_post_accumulate_grad_hook$")
@@ -151,18 +151,15 @@ def stepped_in(guard: If) -> str:
 
 def cleared_only(run: Run) -> Clear | None:
     """The clear of an optimizer of this file that throws gradients away which no step applied."""
-    lost: list[tuple[Clear, tuple[Contribution, ...]]] = [
-        (clear, clear.wiped)
+    lost = [
+        clear
         for clear in run.of(Clear)
         if clear.optimizer is not None and clear.wiped
         # One that others built may be none; who counts accumulation steps and clears at their end has it for stepping.
-        if clear.optimizer.certain or (is_free(run) and len(windows_of(clear)) == run.steps)
+        if clear.optimizer.certain
+        or (is_free(run) and len({c.microbatch for c in clear.wiped}) == run.steps)
     ]
-    return lost[0][0] if len(lost) > 1 and not run.unread else None
-
-
-def windows_of(clear: Clear) -> frozenset[int]:
-    return frozenset(c.microbatch for c in clear.wiped)
+    return lost[0] if len(lost) > 1 and not run.unread else None
 
 
 def is_stepped_elsewhere(program: Program, forgotten: Clear) -> bool:
@@ -171,18 +168,13 @@ def is_stepped_elsewhere(program: Program, forgotten: Clear) -> bool:
     A method of the optimizer itself may have another name (`optimizer.managed_step()`).
     """
     cleared = forgotten.subject.rpartition(".")[2]
-    for node in nodes(program):
-        if isinstance(node, Attr):
-            owner = dotted(node.base).rpartition(".")[2]
-            if TELLING.search(node.name) and role_of(owner) != "scheduler":
-                return True
-            if owner == cleared and "step" in node.name:
-                return True
+    for node in program.of(Attr):
+        owner = dotted(node.base).rpartition(".")[2]
+        if TELLING.search(node.name) and role_of(owner) != "scheduler":
+            return True
+        if owner == cleared and "step" in node.name:
+            return True
     return False
-
-
-def nodes(program: Program) -> Iterator[Node]:
-    yield from program.nodes
 
 
 def all_but_one(run: Run) -> Iterator[Step]:

@@ -4,31 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from accumlint.editing import After, Guard
 from accumlint.rule import (
     Applicability,
     Claim,
     Confidence,
     Finding,
-    Fix,
     Observed,
     Rule,
     Severity,
-    safe,
 )
-from accumlint.tracing.trace import Schedule, Trace, Window
+from accumlint.tracing.trace import Schedule, Trace
 
-from ._calls import accelerators, ends_of_update, taken
-from ._schedules import (
-    bounds_microbatches,
-    bounds_rounds,
-    counts_data,
-    counts_data_elsewhere,
-    divides_by_rows,
-    horizon,
-    is_stretched,
-    lengths,
-)
+from ._calls import once_per_update
+from ._counts import counted
+from ._schedules import fits_microbatches, lengths, with_settings
 
 
 class SchedulerPerMicrobatch(Rule):
@@ -80,8 +69,6 @@ class SchedulerPerMicrobatch(Rule):
     The parameters are off by .87 of the distance trained.
 
     See: [how to adjust the learning rate][optim], accelerate#963 and #1382.
-
-    [optim]: https://docs.pytorch.org/docs/stable/optim.html#how-to-adjust-learning-rate
     """
 
     severity = Severity.WARNING
@@ -95,32 +82,16 @@ class SchedulerPerMicrobatch(Rule):
             free = [e for e in window.of(Schedule) if not (e.gated or e.per_epoch or e.placed)]
             for move in {e.scheduler: e for e in free}.values():
                 moves = len({e.microbatch for e in free if e.scheduler is move.scheduler})
-                counts = horizon(trace.program, move.scheduler)
-                in_microbatches = counts_data(counts) and "/" not in counts
-                in_microbatches |= is_stretched(trace.program, move.scheduler) or any(
-                    bounds_microbatches(trace.program, argument, window)
-                    for argument in lengths(trace.program, move.scheduler)
-                )
-                in_microbatches |= counts_data_elsewhere(trace.program, move.scheduler)
-                in_microbatches |= divides_by_rows(trace.program, move.scheduler)
-                in_microbatches |= bounds_rounds(trace.program, move.scheduler, window)
-                if moves >= window.backward_count() and not in_microbatches:
-                    certain = "/" in counts
+                if moves >= window.backward_count() and not fits_microbatches(
+                    trace.program, move.scheduler, window
+                ):
+                    given = lengths(trace.program, move.scheduler)
+                    certain = counted(trace.program, *with_settings(trace.program, given)).divided
                     length_is = "its length counts" if certain else "its length is taken to count"
                     yield self.at(
                         move,
                         f"`{move.subject}.step()` runs on every micro-batch, while {length_is} updates",
                         confidence=Confidence.CERTAIN if certain else Confidence.LIKELY,
                         window=window,
-                        fixes=move_with_step(trace, window, move),
+                        fixes=once_per_update(trace, window, move.node, "Move the schedule"),
                     )
-
-
-def move_with_step(trace: Trace, window: Window, move: Schedule) -> Iterator[Fix]:
-    """Moves the schedule after the step, by Accelerate's own flag where the step waits for it."""
-    for accelerator in accelerators(trace.program) if window.step.gated else ():
-        test = f"{accelerator}.sync_gradients"
-        yield safe(f"Move the schedule only when `{test}`", Guard(move.node, test))
-    for last in ends_of_update(trace.main, window.step):
-        for verbs in taken(trace.program, move.node, After(last.node)):
-            yield safe("Move the schedule with the step", *verbs)

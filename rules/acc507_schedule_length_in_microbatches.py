@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from accumlint.reading.ir import Attr, Call, Expr, For, Function, dotted, render, walk
+from accumlint.reading.ir import Call, Expr, For, called, dotted, render, walk
 from accumlint.reading.program import Program
 from accumlint.rule import Claim, Confidence, Finding, Rule, Severity
-from accumlint.tracing.trace import Run, Schedule, Trace, TrainingObject, Window
+from accumlint.tracing.trace import Schedule, Trace, TrainingObject, Window
 
+from ._boundaries import loop_leading_to
+from ._counts import counted
 from ._schedules import (
     bounds_microbatches,
     counts_before_prepare,
-    counts_microbatches,
     every_argument,
-    is_stretched,
     multiplies_the_end,
 )
 
@@ -77,8 +77,6 @@ class ScheduleLengthInMicrobatches(Rule):
     was before `prepare` still has .75 of its learning rate at the end, with one process and with four.
 
     See: [how to adjust the learning rate][optim]; `scheduler.py` in Accelerate.
-
-    [optim]: https://docs.pytorch.org/docs/stable/optim.html#how-to-adjust-learning-rate
     """
 
     severity = Severity.WARNING
@@ -86,83 +84,50 @@ class ScheduleLengthInMicrobatches(Rule):
     unmeasured = "how long a schedule is meant to be is not measured"
 
     def check(self, trace: Trace) -> Iterator[Finding]:
-        run = trace.main
-        for optimizer in run.optimizers:
-            window = run.steady(optimizer)
-            if window is not None and window.backward_count() > 1:
-                yield from self.of_windows(trace, window)
+        moves: dict[TrainingObject, list[Schedule]] = {}
+        for move in trace.main.of(Schedule):
+            moves.setdefault(move.scheduler, []).append(move)
+        for window in trace.main.accumulating_windows():
+            steps = len(trace.main.windows_of(window.step.optimizer))
+            # Of one batch each, there are as many windows as the loader has batches.
+            whole = is_of_one_batch(trace.program, window)
+            for scheduler, events in moves.items() if not whole else ():
+                if len(events) == steps:
+                    for argument in every_argument(trace.program, scheduler):
+                        if counts_microbatches(trace.program, argument, window):
+                            yield self.of_length(trace.program, window, events, argument)
 
-    def of_windows(self, trace: Trace, window: Window) -> Iterator[Finding]:
-        for scheduler, events in moving_once(trace.main, window):
-            for argument in every_argument(trace.program, scheduler):
-                if not counts_microbatches(trace.program, argument) and not bounds_microbatches(
-                    trace.program, argument, window
-                ):
-                    continue
-                if not is_stretched(trace.program, scheduler) and (
-                    is_cut_from_a_batch(trace.program, window)
-                    or is_of_one_batch(trace.program, window)
-                ):
-                    # There are as many windows as the loader has batches.
-                    continue
-                unless, sure = "", Confidence.CERTAIN
-                if any(e.gated for e in events):
-                    if not counts_before_prepare(trace.program, argument):
-                        unless = " (unless as many processes as accumulation steps move it)"
-                    known = multiplies_the_end(trace.program, argument)
-                    sure = Confidence.LIKELY if known else Confidence.POSSIBLE
-                yield self.at(
-                    argument,
-                    f"`{render(argument)}` counts micro-batches, and "
-                    f"`{events[0].subject}.step()` runs once per update{unless}",
-                    confidence=sure,
-                    window=window,
-                )
+    def of_length(
+        self, program: Program, window: Window, moves: list[Schedule], length: Expr
+    ) -> Finding:
+        unless, sure = "", Confidence.CERTAIN
+        if any(move.gated for move in moves):
+            if not counts_before_prepare(program, length):
+                unless = " (unless as many processes as accumulation steps move it)"
+            known = multiplies_the_end(program, length)
+            sure = Confidence.LIKELY if known else Confidence.POSSIBLE
+        return self.at(
+            length,
+            f"`{render(length)}` counts micro-batches, and "
+            f"`{moves[0].subject}.step()` runs once per update{unless}",
+            confidence=sure,
+            window=window,
+        )
 
 
-def moving_once(run: Run, window: Window) -> Iterator[tuple[TrainingObject, list[Schedule]]]:
-    """The schedulers that move as often as a window's optimizer steps, with their moves."""
-    moves: dict[TrainingObject, list[Schedule]] = {}
-    for move in run.of(Schedule):
-        moves.setdefault(move.scheduler, []).append(move)
-    steps = len(run.windows_of(window.step.optimizer))
-    return ((scheduler, events) for scheduler, events in moves.items() if len(events) == steps)
-
-
-def is_cut_from_a_batch(program: Program, window: Window) -> bool:
-    """True where a function gets a batch, cuts it into the window's micro-batches, and steps behind them."""
-    above = list(program.above(window.step.node))
-    function = next((n for n in above if isinstance(n, Function)), None)
-    if function is None or any(isinstance(n, For) for n in above[: above.index(function)]):
-        return False
-    given = {param.name for param in function.params}
-    loops = [n for n in walk(function.body) if isinstance(n, For)]
-    cuts = (value for loop in loops for value in (loop.iterable, *assigned(program, loop.iterable)))
-    return any(
-        isinstance(cut, Call)
-        and isinstance(cut.func, Attr)
-        and cut.func.name in ("split", "chunk", "tensor_split")
-        and dotted(cut.func.base) in given
-        for cut in cuts
-    )
+def counts_microbatches(program: Program, length: Expr, window: Window) -> bool:
+    """True for a length that counts micro-batches by what it is made of, or by how far the loop counts."""
+    return counted(program, length).is_microbatches or bounds_microbatches(program, length, window)
 
 
 def is_of_one_batch(program: Program, window: Window) -> bool:
-    """True where a loop over the loader itself steps, and one inside it goes backward on pieces of its batch."""
-    stepping, pieces = (
-        program.loop_around(window.step.node),
-        program.loop_around(window.backwards[-1].node),
-    )
-    if not isinstance(stepping, For) or pieces is None or stepping not in program.above(pieces):
+    """True where the loop over the loader steps, and another one goes backward on the pieces of its batch."""
+    stepping = loop_leading_to(program, window.step.node)
+    pieces = loop_leading_to(program, window.backwards[-1].node)
+    if not isinstance(stepping, For) or pieces is None or pieces is stepping:
         return False
     taken = stepping.iterable
-    while isinstance(taken, Call) and taken.args and dotted(taken.func) in ("enumerate", "tqdm"):
+    while isinstance(taken, Call) and taken.args and called(taken) in ("enumerate", "tqdm"):
         taken = taken.args[0].value
-    more = (n for n in walk(pieces.body) if isinstance(n, Call) and dotted(n.func) == "next")
     name = dotted(taken).rpartition(".")[2]
-    return program.roles.of(name) == "loader" and not any(True for _ in more)
-
-
-def assigned(program: Program, name: Expr) -> tuple[Expr, ...]:
-    """What is ever assigned to a name."""
-    return tuple(program.assigned.get(dotted(name), ()))
+    return program.roles.of(name) == "loader" and "next" not in map(called, walk(pieces.body))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from accumlint.editing import After, Guard
 from accumlint.reading.ir import Assign, Call, Node, dotted, render
 from accumlint.reading.program import Program
 from accumlint.rule import (
@@ -13,16 +12,15 @@ from accumlint.rule import (
     Claim,
     Confidence,
     Finding,
-    Fix,
     Observed,
     Rule,
     Severity,
     Symptom,
     unsafe,
 )
-from accumlint.tracing.trace import Average, Trace, Window
+from accumlint.tracing.trace import Average, Trace
 
-from ._calls import accelerators, ends_of_update, taken
+from ._calls import once_per_update
 
 # An argument that lets the average count its own calls, or that fits its decay to the window.
 _COUNTED = re.compile(r"every|freq|interval|accum|micro|steps_per")
@@ -96,25 +94,22 @@ class EmaEveryMicrobatch(Rule):
                         f"{run.in_file(window.backward_count())} times for each step",
                         confidence=Confidence.CERTAIN if average.certain else Confidence.LIKELY,
                         window=window,
-                        fixes=average_once(trace, window, average),
+                        # Where no model is seen, an average of losses goes by the same names.
+                        fixes=once_per_update(trace, window, average.node, "Average", unsafe)
+                        if average.certain or is_of_a_model(trace.program, average.node)
+                        else (),
                     )
 
 
 def counts_by_itself(program: Program, average: Average) -> bool:
     """True when the average is made, or called, with something that has to do with how often it is called."""
     name = average.subject.rpartition(".")[2]
-    calls = [average.node] + [
-        node.value
-        for node in program.of(Assign)
-        if any(dotted(target).rpartition(".")[2] == name for target in node.targets)
-    ]
-    written = (
-        f"{argument.keyword} {render(argument.value)}"
-        for call in calls
-        if isinstance(call, Call)
-        for argument in call.args
+    made = (
+        n for n in program.of(Assign) if name in {dotted(t).rpartition(".")[2] for t in n.targets}
     )
-    return any(_COUNTED.search(text) for text in written)
+    calls = [n for n in (average.node, *(m.value for m in made)) if isinstance(n, Call)]
+    given = (argument for call in calls for argument in call.args)
+    return any(_COUNTED.search(f"{a.keyword} {render(a.value)}") for a in given)
 
 
 def is_of_a_model(program: Program, node: Node) -> bool:
@@ -122,18 +117,3 @@ def is_of_a_model(program: Program, node: Node) -> bool:
     given = [a.value for a in node.args] if isinstance(node, Call) else []
     words = [word for value in given for word in re.findall(r"\w+", render(value))]
     return not given or any(program.roles.of(w) == "model" or "param" in w for w in words)
-
-
-def average_once(trace: Trace, window: Window, average: Average) -> Iterator[Fix]:
-    """Averages after the step, by Accelerate's own flag where the step waits for it.
-
-    Nothing where no model is seen that is averaged: an average of losses goes by the same names.
-    """
-    if not (average.certain or is_of_a_model(trace.program, average.node)):
-        return
-    for accelerator in accelerators(trace.program) if window.step.gated else ():
-        test = f"{accelerator}.sync_gradients"
-        yield unsafe(f"Average only when `{test}`", Guard(average.node, test))
-    for last in ends_of_update(trace.main, window.step):
-        for verbs in taken(trace.program, average.node, After(last.node)):
-            yield unsafe("Average after the step", *verbs)

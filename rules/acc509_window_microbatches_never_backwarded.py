@@ -66,9 +66,8 @@ class WindowMicrobatchesNeverBackwarded(Rule):
         run = trace.main
         if not run.asked or run.guessed:
             return
-        for optimizer in run.optimizers:
-            window = run.steady(optimizer)
-            if window is None or len(window.backwarded) != 1:
+        for window in run.steady_of_each():
+            if len(window.backwarded) != 1:
                 continue
             for backward in window.backwards:
                 dropped = never_backwarded(run, window, backward)

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 from accumlint.editing import After, Before, Insert, Replace
 from accumlint.reading.frameworks import TRAINER_SWITCHES
-from accumlint.reading.ir import Call, Class, Do, Function, Name, dotted, render
+from accumlint.reading.ir import Call, Do, Function, Name, dotted, render
 from accumlint.reading.program import Program
 from accumlint.reading.trainer_methods import (
     goes_backward,
@@ -35,6 +34,9 @@ _WITHOUT_LABELS = (
     "RewardTrainer", "SentenceTransformerTrainer", "EncoderTrainer", "EmbedderTrainer", "RerankerTrainer",
     "RetrieverTrainer", "RetrievalTrainer",
 )  # fmt: skip
+
+
+_GIVEN = "is given the count of the window, and divides by nothing"
 
 
 class HfComputeLossIgnoresNumItems(Rule):
@@ -148,7 +150,8 @@ class HfComputeLossIgnoresNumItems(Rule):
         yield from self.of_models(program)
         passed = loss_functions(program)
         for function in program.functions:
-            for backward in undivided_backwards(function, class_of(program, function)):
+            owner = program.class_around(function)
+            for backward in undivided_backwards(function, owner):
                 yield self.at(
                     backward,
                     f"`{function.owner}.training_step` replaces the method that divides by the "
@@ -159,7 +162,9 @@ class HfComputeLossIgnoresNumItems(Rule):
                 )
             if takes_the_count(function) and not uses_the_count(function):
                 if is_override(function):
-                    if steps_by_itself(program, function) or has_no_labels(function):
+                    # A `training_step` with a backward of its own divides or does not.
+                    own = owner is not None and goes_backward(owner, "training_step")
+                    if own or has_no_labels(function):
                         continue
                     yield self.at(
                         function,
@@ -179,26 +184,20 @@ class HfComputeLossIgnoresNumItems(Rule):
         """The stock trainers whose model is given the count and divides by nothing."""
         for trainer in program.stock_trainers:
             if trainer.model is not None:
-                found = self.at(
+                yield self.at(
                     trainer.call,
                     f"{trainer.undivided}, and `{dotted(trainer.call.func)}` does not divide its loss by the "
                     "accumulation steps",
                     confidence=Confidence.LIKELY,
-                    related=[
-                        Related(
-                            trainer.model,
-                            "is given the count of the window, and divides by nothing",
-                        )
-                    ],
+                    related=[Related(trainer.model, _GIVEN)],
+                    conditions=(("gradient_accumulation_steps > 1", "true"),),
                 )
-                yield replace(found, conditions=(("gradient_accumulation_steps > 1", "true"),))
 
 
 def loss_functions(program: Program) -> frozenset[str]:
     """The functions that are handed to a Trainer as `compute_loss_func`."""
-    calls = program.of(Call)
-    values = (call.keyword("compute_loss_func") for call in calls)
-    return frozenset(dotted(value) for value in values if value is not None)
+    values = (call.keyword("compute_loss_func") for call in program.of(Call))
+    return frozenset(map(dotted, filter(None, values)))
 
 
 def is_override(function: Function) -> bool:
@@ -212,32 +211,18 @@ def is_override(function: Function) -> bool:
     )
 
 
-def class_of(program: Program, function: Function) -> Class | None:
-    """The class that a method stands in."""
-    return next((n for n in program.above(function) if isinstance(n, Class)), None)
-
-
-def steps_by_itself(program: Program, function: Function) -> bool:
-    """True when the class has a `training_step` with a backward of its own, which divides or does not."""
-    owner = class_of(program, function)
-    return owner is not None and goes_backward(owner, "training_step")
-
-
 def divide_there(backward: Call) -> Iterator[Fix]:
     """Divides what goes backward, as the Trainer does."""
-    loss = backward.args[0].value
+    loss, told = backward.args[0].value, "Divide by the accumulation steps, as the Trainer does"
     if isinstance(loss, Name):
-        divided = f"{loss.id} / self.args.gradient_accumulation_steps"
-        yield unsafe(
-            "Divide by the accumulation steps, as the Trainer does", Replace(loss, divided)
-        )
+        yield unsafe(told, Replace(loss, f"{loss.id} / self.args.gradient_accumulation_steps"))
 
 
 def leave_division(program: Program, function: Function) -> Iterator[Fix]:
     """Tells the Trainer, once its own `__init__` is through, that it has to divide."""
     switch = "self.model_accepts_loss_kwargs = False"
     told = "Leave the division to the Trainer"
-    owner = class_of(program, function)
+    owner = program.class_around(function)
     made = owner.methods.get("__init__") if owner is not None else None
     if made is None:
         head = "def __init__(self, *args, **kwargs):"

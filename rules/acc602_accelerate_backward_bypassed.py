@@ -69,7 +69,7 @@ class AccelerateBackwardBypassed(Rule):
 
     def check(self, trace: Trace) -> Iterator[Finding]:
         run = trace.main
-        for window in filter(None, map(run.steady, run.optimizers)):
+        for window in run.steady_of_each():
             if len(window.backwarded) < 2 or trace.divisions(window) == 1:
                 continue
             for backward in window.bypasses[:1]:

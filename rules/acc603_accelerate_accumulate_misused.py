@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from fractions import Fraction
 
-from accumlint.reading.ir import Attr, Call, Name, dotted, render
+from accumlint.reading.ir import Attr, Name, dotted, text_of
 from accumlint.reading.program import Program
 from accumlint.rule import Confidence, Finding, Observed, Rule, Severity, Symptom
 from accumlint.tracing.trace import (
@@ -23,13 +23,12 @@ from accumlint.tracing.trace import (
 class AccelerateAccumulateMisused(Rule):
     """`accelerator.accumulate` does not see each micro-batch once, or was never given the number of steps.
 
-    Accelerate counts its entries into `accumulate`: every N-th one synchronises and lets the
-    optimizers step. Entered twice for one micro-batch, as in `with accelerator.accumulate(generator)`
-    and then `with accelerator.accumulate(discriminator)`, the count runs twice as fast; when N is
-    even the first of the two never synchronises, and its optimizer never steps. Entered once, outside
-    the loop, it counts to one. Never entered, it counts nothing: the optimizer steps on every
-    micro-batch, whose loss is divided by N all the same. And when the Accelerator is built without
-    `gradient_accumulation_steps`, N is 1.
+    Accelerate counts its entries into `accumulate`: every N-th one synchronises and lets the optimizers step. Entered
+    twice for one micro-batch, as in `with accelerator.accumulate(generator)` and then `with
+    accelerator.accumulate(discriminator)`, the count runs twice as fast; when N is even the first of the two never
+    synchronises, and its optimizer never steps. Entered once, outside the loop, it counts to one. Never entered, it
+    counts nothing: the optimizer steps on every micro-batch, whose loss is divided by N all the same. And when the
+    Accelerator is built without `gradient_accumulation_steps`, N is 1.
 
     Bad:
 
@@ -122,15 +121,7 @@ class AccelerateAccumulateMisused(Rule):
 
 def is_alone(entries: list[Accumulate], entry: Accumulate) -> bool:
     """False where an epoch enters it again and again: what it holds are the parts of one batch."""
-    return all(
-        other is entry or other.node is not entry.node or other.epoch != entry.epoch
-        for other in entries
-    )
-
-
-def written(entry: Accumulate) -> str:
-    """How an entry is written: the accelerator, and the model that it is for."""
-    return render(entry.node) if isinstance(entry.node, Call) else ""
+    return [e for e in entries if e.node is entry.node and e.epoch == entry.epoch] == [entry]
 
 
 def within(run: Run, entry: Accumulate) -> Iterator[Event]:
@@ -166,30 +157,25 @@ def entered_again(run: Run) -> Event | None:
     """
     open_: list[Accumulate] = []
     seen: dict[tuple[TrainingObject, int], Accumulate] = {}
-    for event in run.of(Accumulate):
-        if event.steps < 2:
-            continue
+    for event in (e for e in run.of(Accumulate) if e.steps > 1):
         if not event.entered:
-            if open_:
-                open_.pop()
+            del open_[-1:]
             continue
-        if any(e.accelerator is event.accelerator for e in open_):
+        nested = any(e.accelerator is event.accelerator for e in open_)
+        if nested or holds_the_forward_alone(run, event):
             return event
         open_.append(event)
-        if holds_the_forward_alone(run, event):
-            return event
         for microbatch in inside(run, event):
             before = seen.setdefault((event.accelerator, microbatch), event)
-            if before.node is not event.node and written(before) != written(event):
+            if before.node is not event.node and text_of(before.node) != text_of(event.node):
                 return event
     return None
 
 
 def stepping_without(run: Run) -> Step | None:
     """A gated step that is taken on every micro-batch, of which each was divided by the steps."""
-    for optimizer in run.optimizers:
-        window = run.steady(optimizer)
-        if window is None or len(window.backwarded) != 1 or not window.step.gated:
+    for window in run.steady_of_each():
+        if len(window.backwarded) != 1 or not window.step.gated:
             continue
         # A loss may have a weight, but no other divisor.
         shares = all(
@@ -204,12 +190,10 @@ def stepping_without(run: Run) -> Step | None:
 
 def gives_steps(program: Program) -> bool:
     """True when the file builds Accelerators, and gives each its steps, and no plugin that counts by itself."""
-    calls = program.of(Call)
-    built = [c for c in calls if dotted(c.func).rpartition(".")[2] == "Accelerator"]
+    built = program.calls.get("Accelerator", ())
+    given = [{argument.keyword for argument in call.args} for call in built]
     return bool(built) and all(
-        c.keyword("gradient_accumulation_steps") is not None
-        and c.keyword("deepspeed_plugin") is None
-        for c in built
+        "gradient_accumulation_steps" in g and "deepspeed_plugin" not in g for g in given
     )
 
 

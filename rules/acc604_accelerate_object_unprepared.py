@@ -62,9 +62,9 @@ class AccelerateObjectUnprepared(Rule):
 
     def check(self, trace: Trace) -> Iterator[Finding]:
         run = trace.main
-        for optimizer in run.optimizers:
-            window = run.steady(optimizer)
-            if window is None or len(window.backwarded) != 1 or not optimizer.certain:
+        for window in run.steady_of_each():
+            optimizer = window.step.optimizer
+            if len(window.backwarded) != 1 or not optimizer.certain:
                 continue
             accumulating = all(b.accumulating and b.divided != 1 for b in window.backwards)
             if (

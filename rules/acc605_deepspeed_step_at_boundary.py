@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from accumlint.editing import Before, Move
-from accumlint.reading.ir import Attr, Call, Node, render, walk_expr
+from accumlint.reading.ir import Attr, Call, Node, called, render, walk_expr
 from accumlint.reading.program import Program
 from accumlint.rule import (
     Applicability,
@@ -82,28 +82,22 @@ class DeepspeedStepAtBoundary(Rule):
             return
         for guard in run.barred:
             test = getattr(guard, "test", None)
-            if test is not None and any(
-                isinstance(n, Attr) and n.name == "is_gradient_accumulation_boundary"
-                for n in walk_expr(test)
-            ):
+            asked = [n.name for n in walk_expr(test) if isinstance(n, Attr)] if test else []
+            if test is not None and "is_gradient_accumulation_boundary" in asked:
                 yield self.at(
                     test,
                     f"`{render(test)}` never holds: DeepSpeed counts in the `step()` that it guards",
                     fixes=[unguarded(step, guard) for step in steps_in(guard)],
                 )
         for call in {c.engine: c for c in run.of(EngineCall)}.values():
+            guard = trace.program.guard_around(call.node)
             if call.engine.kind == "deepspeed" and is_rarer(run, call.engine):
                 yield self.at(
                     call,
-                    f"`{call.subject}.step()` runs on every {run.steps}th micro-batch, and DeepSpeed "
-                    "steps on every "
-                    + (f"{run.steps}th of its calls" if call.steps else "N-th of its calls"),
+                    f"`{call.subject}.step()` runs on every {run.steps}th micro-batch, and DeepSpeed steps on every "
+                    f"{f'{run.steps}th' if call.steps else 'N-th'} of its calls",
                     confidence=Confidence.CERTAIN if call.steps else Confidence.LIKELY,
-                    fixes=[
-                        unguarded(call.node, guard)
-                        for guard in [trace.program.guard_around(call.node)]
-                        if guard is not None
-                    ],
+                    fixes=[unguarded(call.node, guard)] if guard is not None else (),
                 )
 
 
@@ -114,11 +108,8 @@ def unguarded(step: Node, guard: Node) -> Fix:
 
 def steps_in(guard: Node) -> list[Node]:
     """The calls of a `step` under a guard."""
-    return [
-        node
-        for node in walk_expr(guard)
-        if isinstance(node, Call) and isinstance(node.func, Attr) and node.func.name == "step"
-    ]
+    calls = (n for n in walk_expr(guard) if isinstance(n, Call) and isinstance(n.func, Attr))
+    return [call for call in calls if called(call) == "step"]
 
 
 def is_rarer(run: Run, engine: TrainingObject) -> bool:

@@ -18,9 +18,9 @@ from accumlint.reading.ir import (
     Return,
     Table,
     dotted,
+    names_in,
     render,
     walk,
-    walk_expr,
 )
 from accumlint.reading.names import is_steps
 from accumlint.reading.program import Program
@@ -80,22 +80,16 @@ class LightningManualDivision(Rule):
     fix = Applicability.UNSAFE
 
     def check_program(self, program: Program) -> Iterator[Finding]:
-        for function in program.functions:
-            if function.name == "training_step" and is_automatic(function):
-                for division in divisions_of_result(function):
-                    yield self.at(
-                        division,
-                        f"`{render(division)}`: Lightning divides what `training_step` returns by "
-                        "`accumulate_grad_batches` already",
-                        confidence=Confidence.CERTAIN
-                        if any(
-                            "accumulate_grad_batches" in dotted(n)
-                            for n in walk_expr(division)
-                            if isinstance(n, Attr | Name)
-                        )
-                        else Confidence.LIKELY,
-                        fixes=undivided(program, division),
-                    )
+        for function in filter(is_automatic, program.functions):
+            for division in divisions_of_result(function):
+                by_its_own = any("accumulate_grad_batches" in n for n in names_in(division))
+                yield self.at(
+                    division,
+                    f"`{render(division)}`: Lightning divides what `training_step` returns by "
+                    "`accumulate_grad_batches` already",
+                    confidence=Confidence.CERTAIN if by_its_own else Confidence.LIKELY,
+                    fixes=undivided(program, division),
+                )
 
     def check(self, trace: Trace) -> Iterator[Finding]:
         for window in trace.steady_windows():
@@ -118,9 +112,10 @@ class LightningManualDivision(Rule):
 
 
 def is_automatic(function: Function) -> bool:
-    """True for a method of a `LightningModule` whose class does not switch to manual optimisation."""
+    """True for the step of a `LightningModule` whose class does not switch to manual optimisation."""
     module = any(base.rpartition(".")[2] == "LightningModule" for base in function.bases)
-    return module and "automatic_optimization" not in function.assigned_attributes_of_class
+    manual = "automatic_optimization" in function.assigned_attributes_of_class
+    return function.name == "training_step" and module and not manual
 
 
 def divisions_of_result(function: Function) -> Iterator[Expr]:
@@ -139,7 +134,7 @@ def divisions_of_result(function: Function) -> Iterator[Expr]:
         expression = waiting.pop()
         match expression:
             case Binary(op="/", left=left, right=right):
-                if holds_steps(right):
+                if any(map(is_steps, names_in(right))):
                     yield expression
                 waiting.append(left)
             case Name() | Attr() | Item():
@@ -159,16 +154,10 @@ def loss_in(value: Expr) -> Expr:
     return value
 
 
-def holds_steps(divisor: Expr) -> bool:
-    """True when a divisor reads like the accumulation steps."""
-    return any(is_steps(dotted(n)) for n in walk_expr(divisor) if isinstance(n, Attr | Name))
-
-
 def undivided(program: Program, division: Node) -> Iterator[Fix]:
     """Leaves the division to Lightning."""
     told = "Leave the division to Lightning"
-    in_place = any(n.at is division.at for n in program.of(Augment))
-    if in_place:
+    if any(n.at is division.at for n in program.of(Augment)):
         yield unsafe(told, Delete(division, bound=True))
     elif isinstance(division, Binary):
         yield unsafe(told, Replace(division, program.code(division.left)))

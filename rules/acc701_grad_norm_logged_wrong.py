@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from accumlint.reading.ir import Call, Do, If, Node, dotted, walk
+from accumlint.reading.ir import Call, Do, If, Node, called, walk
 from accumlint.reading.program import Program
 from accumlint.rule import Claim, Confidence, Finding, Rule, Severity
 from accumlint.tracing.trace import Backward, Clear, Clip, Event, Norm, Rescale, Run, Trace
@@ -68,9 +68,9 @@ class GradNormLoggedWrong(Rule):
 
     def check(self, trace: Trace) -> Iterator[Finding]:
         run = trace.main
+        window = next(run.steady_of_each(), None)
         if len(run.optimizers) != 1 or any(r.by != "ranks" for r in run.of(Rescale)):
             return
-        window = run.steady(run.optimizers[0])
         if window is None or window.is_entangled:
             return
         places = {e.node: e for e in run.of(Norm) if e.microbatch}
@@ -99,18 +99,10 @@ class GradNormLoggedWrong(Rule):
 
 def stands_in_for_clip(program: Program, node: Node) -> bool:
     """True for the norm on the side of a guard whose other side clips: both stand rightly, or ACC202 tells of both."""
-    for guard in program.of(If):
-        if guard.orelse:
-            sides = [list(walk(guard.body)), list(walk(guard.orelse))]
-            if any(node in side for side in sides):
-                if any(clips(side) for side in sides if node not in side):
-                    return True
-    return False
-
-
-def clips(side: list[Node]) -> bool:
-    """True when gradients are clipped among some nodes."""
-    return any(isinstance(n, Call) and "clip_grad" in dotted(n.func) for n in side)
+    guards = [n for n in program.above(node) if isinstance(n, If) and n.orelse]
+    sides = (side for n in guards for side in (list(walk(n.body)), list(walk(n.orelse))))
+    others = (called(n) for side in sides if node not in side for n in side)
+    return any("clip_grad" in callee for callee in others)
 
 
 def before(run: Run, norm: Norm) -> Iterator[Event]:
@@ -134,5 +126,5 @@ def after_clipping(program: Program, run: Run, norm: Norm) -> bool:
 
 def is_dropped(program: Program, node: Node) -> bool:
     """True for a norm-clipping call that stands alone as a statement."""
-    named = isinstance(node, Call) and "norm" in dotted(node.func).rpartition(".")[2]
+    named = isinstance(node, Call) and "norm" in called(node)
     return named and any(n.value is node for n in program.of(Do))

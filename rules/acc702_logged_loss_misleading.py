@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from fractions import Fraction
 
@@ -68,32 +69,22 @@ class LoggedLossMisleading(Rule):
 
     def check(self, trace: Trace) -> Iterator[Finding]:
         run = trace.main
-        windows = [w for o in run.optimizers if (w := run.steady(o)) is not None]
-        longest = max((w.backward_count() for w in windows), default=0)
+        longest = max((w.backward_count() for w in run.steady_of_each()), default=0)
         for report in {(e.node, e.subject): e for e in run.of(Report)}.values():
+            sure = Confidence.CERTAIN if run.asked else Confidence.LIKELY
             if is_summed_over_ranks(run, report):
-                yield self.at(
-                    report,
-                    f"`{report.subject}` was summed over the ranks, and is shown undivided",
-                    confidence=Confidence.CERTAIN,
-                )
+                sure = Confidence.CERTAIN
+                said = "was summed over the ranks, and is shown undivided"
             elif longest > 1 and is_divided(trace, report) and not says_so(report):
-                yield self.at(
-                    report,
-                    f"`{report.subject}` is one micro-batch's loss divided by the accumulation "
-                    "steps, and is shown as the loss",
-                    confidence=Confidence.CERTAIN if run.asked else Confidence.LIKELY,
-                )
+                said = "is one micro-batch's loss divided by the accumulation steps, and is shown as the loss"
             elif longest > 1 and (
                 all(is_average(run, report) or is_divided_again(run, report) for run in trace.runs)
                 or is_average_of_parts(trace, report)
             ):
-                yield self.at(
-                    report,
-                    f"`{report.subject}` is the average of losses that were divided by the "
-                    "accumulation steps, and is shown as the loss",
-                    confidence=Confidence.CERTAIN if run.asked else Confidence.LIKELY,
-                )
+                said = "is the average of losses that were divided by the accumulation steps, and is shown as the loss"
+            else:
+                continue
+            yield self.at(report, f"`{report.subject}` {said}", confidence=sure)
 
 
 def same(run: Run, report: Report) -> list[Report]:
@@ -104,15 +95,14 @@ def is_divided(trace: Trace, report: Report) -> bool:
     """True when what is shown of one micro-batch shrinks as the accumulation steps grow, whatever it is a sum of."""
     if all(is_a_share(run, report) for run in trace.runs):
         return True
-    if len(trace.runs) < 2 or not trace.main.asked or trace.main.literal is not None:
-        return False
     wholes = {whole for run in trace.runs for whole in times_steps(run, report)}
-    return len(wholes) == 1 and () not in wholes and is_logged_for_several(trace, report)
+    return len(wholes) == 1 and () not in wholes and tells_by_steps(trace, report)
 
 
-def is_logged_for_several(trace: Trace, report: Report) -> bool:
-    """True when the number is shown with more than one choice of the steps, so that it tells how they change it."""
-    return len({run.steps for run in trace.runs if same(run, report)}) > 1
+def tells_by_steps(trace: Trace, report: Report) -> bool:
+    """True when the number is shown with several choices of the steps, so that it tells how they change it."""
+    chosen = trace.main.asked and trace.main.literal is None
+    return chosen and len({run.steps for run in trace.runs if same(run, report)}) > 1
 
 
 def times_steps(run: Run, report: Report) -> Iterator[tuple[Fraction, ...]]:
@@ -131,10 +121,8 @@ def times_steps(run: Run, report: Report) -> Iterator[tuple[Fraction, ...]]:
 
 def says_so(report: Report) -> bool:
     """True when the number is shown as what it is, a scaled loss (`add_scalar("scaled_loss", …)`)."""
-    return isinstance(report.node, Call) and any(
-        isinstance(a.value, Const) and "scaled" in str(a.value.value).lower()
-        for a in report.node.args
-    )
+    given = [a.value for a in report.node.args] if isinstance(report.node, Call) else []
+    return any(isinstance(v, Const) and "scaled" in str(v.value).lower() for v in given)
 
 
 def is_a_share(run: Run, report: Report) -> bool:
@@ -164,10 +152,8 @@ def is_average(run: Run, report: Report) -> bool:
 
 def is_average_of_parts(trace: Trace, report: Report) -> bool:
     """True when each time an average over micro-batches is shown, of several losses that shrink as the steps grow."""
-    if len(trace.runs) < 2 or not trace.main.asked or trace.main.literal is not None:
-        return False
     averages = [average for run in trace.runs for average in of_parts(run, report)]
-    first = averages[0] if averages and is_logged_for_several(trace, report) else ()
+    first = averages[0] if averages and tells_by_steps(trace, report) else ()
     return bool(first) and all(
         len(other) == len(first)
         and all(abs(a - b) <= abs(a) / 3 for a, b in zip(first, other, strict=True))
@@ -193,13 +179,9 @@ def of_parts(run: Run, report: Report) -> Iterator[tuple[Fraction, ...]]:
 
 def is_divided_again(run: Run, report: Report) -> bool:
     """True for shares added up and divided by a product of the steps, `total / (every * accumulation_steps)`."""
-    share = Fraction(1, run.steps)
-    product = f" * {run.steps}"
     return run.asked and all(
-        part.factor == share
-        and len(part.symbols) == 1
-        and part.symbols[0].startswith("/ ")
-        and part.symbols[0].endswith(product)
+        part.factor == Fraction(1, run.steps)
+        and re.fullmatch(rf"/ .* \* {run.steps}", ";".join(part.symbols))
         and part.microbatch > 0
         for event in same(run, report)
         for part in event.shares
@@ -216,7 +198,5 @@ def is_unscaled(run: Run, part: Share) -> bool:
 
 def is_summed_over_ranks(run: Run, report: Report) -> bool:
     """True when each time the number is a sum over the ranks that nothing was divided by."""
-    return all(
-        all(part.symbols == (OVER_RANKS,) and (part.factor or 0) >= 1 for part in event.shares)
-        for event in same(run, report)
-    )
+    parts = (part for event in same(run, report) for part in event.shares)
+    return all(part.symbols == (OVER_RANKS,) and (part.factor or 0) >= 1 for part in parts)

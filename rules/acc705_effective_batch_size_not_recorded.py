@@ -17,13 +17,14 @@ from accumlint.reading.ir import (
     Star,
     Table,
     Text,
+    called,
     dotted,
     walk_expr,
 )
 from accumlint.reading.names import is_steps
 from accumlint.reading.program import Program
 from accumlint.rule import Claim, Confidence, Finding, Rule, Severity
-from accumlint.tracing.trace import Trace, Window
+from accumlint.tracing.trace import Trace
 
 from ._definitions import stands_for
 
@@ -43,18 +44,9 @@ _SHOWING = re.compile(
 _SETTINGS = re.compile(
     r"^((\w*_)?(args?|cfg|config|conf|hparams?|hps|flags|opts?|options|settings))$", re.IGNORECASE
 )
-_RECORDED_WHOLE = {
-    "vars",
-    "asdict",
-    "dict",
-    "to_container",
-    "to_dict",
-    "to_yaml",
-    "dumps",
-    "pformat",
-    "str",
-    "repr",
-}
+_RECORDED_WHOLE = re.compile(
+    r"vars|asdict|dict|to_container|to_dict|to_yaml|dumps|pformat|str|repr"
+)
 
 
 class EffectiveBatchSizeNotRecorded(Rule):
@@ -120,11 +112,10 @@ class EffectiveBatchSizeNotRecorded(Rule):
         if not trace.main.asked:
             return
         for window in trace.main.accumulating_windows():
-            if keeps_book(window):
-                continue
-            sizes = [
-                word for n in program.nodes for word in words_of(n) if _MICRO_BATCH.match(word)
-            ]
+            # Under a framework that records the batch of an update by itself, there is nothing to tell.
+            kept = any(backward.via in ("engine", "lightning") for backward in window.backwards)
+            named = (word for n in program.nodes for word in words_of(n))
+            sizes = [] if kept else list(filter(_MICRO_BATCH.match, named))
             if sizes and not is_worked_out(program) and not is_recorded(program):
                 yield self.at(
                     window.step,
@@ -135,36 +126,24 @@ class EffectiveBatchSizeNotRecorded(Rule):
                 )
 
 
-def keeps_book(window: Window) -> bool:
-    """True under a framework that records the batch of an update by itself."""
-    return any(backward.via in ("engine", "lightning") for backward in window.backwards)
-
-
 def is_worked_out(program: Program) -> bool:
     """True when one factor comes from the whole, so that the whole is what was set: `batch_size // steps`."""
-    for node in program.nodes:
-        if isinstance(node, Binary) and node.op in ("/", "//"):
-            above, below = words(node.left), words(node.right)
-            if has_size(above) and (has_size(below) or has_steps(below)):
-                return True
-        if isinstance(node, Call) and dotted(node.func).rpartition(".")[2] in (
-            "chunk",
-            "split",
-            "tensor_split",
-        ):
-            given = [word for argument in node.args for word in words(argument.value)]
-            if has_steps(given) or has_size(given):
-                return True
-    return False
+    quotients = (n for n in program.of(Binary) if n.op in ("/", "//"))
+    cuts = (c for name in ("chunk", "split", "tensor_split") for c in program.calls.get(name, ()))
+    return any(
+        has_size(words(q.left)) and (has_size(words(q.right)) or has_steps(words(q.right)))
+        for q in quotients
+    ) or any(has_steps(told) or has_size(told) for told in map(given_words, cuts))
 
 
 def is_recorded(program: Program) -> bool:
     """True when something is logged or saved that tells the batch of an update."""
     shown: list[Expr] = []
-    for node in program.nodes:
-        if isinstance(node, Call) and (_SHOWING.search(dotted(node.func)) or has_config(node)):
-            shown += [argument.value for argument in node.args]
-            told = [word for argument in node.args for word in words(argument.value)]
+    for call in program.of(Call):
+        # What is started with the settings of the run: `wandb.init(config=…)`, `init_trackers(…)`.
+        if _SHOWING.search(dotted(call.func)) or called(call) in ("init", "init_trackers"):
+            shown += [argument.value for argument in call.args]
+            told = given_words(call)
             if has_steps(told) and has_size(told):
                 return True
     if not shown:
@@ -175,11 +154,6 @@ def is_recorded(program: Program) -> bool:
         return True
     tables = [part for part in parts if isinstance(part, Table)]
     return any(is_settings(part) for whole in (everything, *tables) for part in handed(whole))
-
-
-def has_config(call: Call) -> bool:
-    """True for what is started with the settings of the run: `wandb.init(config=…)`, `init_trackers(…)`."""
-    return dotted(call.func).endswith((".init", "init_trackers")) and bool(call.args)
 
 
 def handed(value: Expr) -> Iterator[Expr]:
@@ -217,7 +191,7 @@ def is_settings(value: Expr) -> bool:
     match value:
         case Call(func=func, args=args):
             of = [a.value for a in args] or ([func.base] if isinstance(func, Attr) else [])
-            return dotted(func).rpartition(".")[2] in _RECORDED_WHOLE and any(map(is_settings, of))
+            return bool(_RECORDED_WHOLE.fullmatch(called(value))) and any(map(is_settings, of))
         case Name() | Attr():
             return any(_SETTINGS.match(word) for word in words_of(value))
         case _:
@@ -235,6 +209,11 @@ def has_steps(told: Iterable[str]) -> bool:
 def words(value: Expr) -> list[str]:
     """The last parts of all names in an expression, and the keys that it asks for."""
     return [word for node in walk_expr(value) for word in words_of(node)]
+
+
+def given_words(call: Call) -> list[str]:
+    """The same, of all that is given to a call."""
+    return [word for argument in call.args for word in words(argument.value)]
 
 
 def words_of(node: object) -> tuple[str, ...]:

@@ -16,6 +16,7 @@ from accumlint.reading.ir import (
     If,
     Name,
     Node,
+    called,
     dotted,
     render,
     walk,
@@ -23,7 +24,7 @@ from accumlint.reading.ir import (
 )
 from accumlint.reading.program import Program
 from accumlint.rule import Confidence, Finding, Rule, Severity
-from accumlint.tracing.trace import Forward, Trace, Window
+from accumlint.tracing.trace import Forward, Trace
 
 from ._definitions import stands_for
 
@@ -43,6 +44,7 @@ _AMONG_ROWS = re.compile(
 _BALANCE = re.compile(
     r"load_?balanc\w*|balanc\w*_?loss|router_aux_loss\w*|moe_(aux_)?loss", re.IGNORECASE
 )
+_LOSS = re.compile("entropy|nll|crit|loss", re.IGNORECASE)
 _EVALUATION = re.compile(r"eval|valid|test|infer|predict|metric|accura", re.IGNORECASE)
 
 
@@ -119,7 +121,8 @@ class AccumulationNotEquivalent(Rule):
     def check(self, trace: Trace) -> Iterator[Finding]:
         program = trace.program
         for window in trace.main.accumulating_windows():
-            if sees_whole_window(window):
+            # One backward's loss is made of several micro-batches.
+            if any(c.spans not in ((), (c.microbatch,)) for c in window.contributions):
                 continue
             made: list[Node] = []
             for forward in {forward.node: forward for forward in window.of(Forward)}.values():
@@ -143,11 +146,6 @@ class AccumulationNotEquivalent(Rule):
                     confidence=Confidence.CERTAIN if is_sure else Confidence.LIKELY,
                     window=window,
                 )
-
-
-def sees_whole_window(window: Window) -> bool:
-    """True when the loss of one backward is made of more than one micro-batch."""
-    return any(c.spans not in ((), (c.microbatch,)) for c in window.contributions)
 
 
 def makers(program: Program, call: Node) -> Iterator[str]:
@@ -188,7 +186,8 @@ def batch_norm(program: Program, made_by: Iterable[str], model: str) -> tuple[st
         return None
     for maker in made_by:
         nodes = list(defined(program, maker))
-        tested = {n for test in nodes if is_type_test(test) for n in walk((test,))}
+        tests = (n for n in nodes if called(n) in ("isinstance", "issubclass"))
+        tested = {n for test in tests for n in walk((test,))}
         layers = [n for n in nodes if n not in tested and _BATCH_NORM.match(last(n))]
         built = [n.func for n in nodes if isinstance(n, Call) and n.func in layers]
         if layers:
@@ -202,16 +201,14 @@ def is_frozen(program: Program, model: str) -> bool:
     """True when a file keeps batch statistics, or a part of the model, as they are."""
     for node in program.nodes:
         match node:
-            case Name() | Attr() | Function() if _FROZEN.search(
-                node.name if isinstance(node, Function) else last(node)
-            ):
+            case Name(id=name) | Attr(name=name) | Function(name=name) if _FROZEN.search(name):
                 return True
             case If(test=test, body=body) if any(
                 _BATCH_NORM.match(last(n)) for n in walk_expr(test)
             ):
-                if any(is_eval(n) for n in walk(body)):
+                if any(called(n) == "eval" for n in walk(body)):
                     return True
-            case Call(func=Attr(base=Attr() as part)) if is_eval(node):
+            case Call(func=Attr(base=Attr() as part)) if called(node) == "eval":
                 if dotted(part).startswith(f"{model}."):
                     return True
             case _:
@@ -231,27 +228,20 @@ def joint_loss(program: Program, made: list[Node]) -> tuple[str, bool] | None:
         name = last(node)
         if _AMONG_ROWS.search(name):
             return f"sets the rows of one micro-batch against each other (`{name}`)", False
-        if _BALANCE.fullmatch(name) or routes(node):
+        # A model may be asked to balance its experts.
+        asked = node.keyword("output_router_logits") if isinstance(node, Call) else None
+        if _BALANCE.fullmatch(name) or (isinstance(asked, Const) and asked.value is True):
             return "balances the experts over one micro-batch, and not over the window", False
     return None
 
 
 def matches_rows(body: list[Node]) -> bool:
     """True when each row's right answer is its own number: `cross_entropy(logits, arange(rows))`."""
-    numbers = {
-        render(target)
-        for node in body
-        if isinstance(node, Assign) and counts_up(node.value)
-        for target in node.targets
-    }
-    for node in body:
-        if isinstance(node, Call) and re.search(
-            "entropy|nll|crit|loss", last(node.func), re.IGNORECASE
-        ):
-            target = node.positional(1) or node.keyword("target")
-            if target is not None and (render(target) in numbers or counts_up(target)):
-                return True
-    return False
+    counted = (n for n in body if isinstance(n, Assign) and counts_up(n.value))
+    numbers = {render(target) for node in counted for target in node.targets}
+    losses = [n for n in body if isinstance(n, Call) and _LOSS.search(last(n.func))]
+    answers = (call.positional(1) or call.keyword("target") for call in losses)
+    return any(a is not None and (render(a) in numbers or counts_up(a)) for a in answers)
 
 
 def counts_up(value: Expr) -> bool:
@@ -259,21 +249,6 @@ def counts_up(value: Expr) -> bool:
     while isinstance(value, Call) and isinstance(value.func, Attr) and last(value.func) != "arange":
         value = value.func.base
     return isinstance(value, Call) and last(value.func) == "arange"
-
-
-def routes(node: Node) -> bool:
-    """True for a model that is asked to balance its experts."""
-    asked = node.keyword("output_router_logits") if isinstance(node, Call) else None
-    return isinstance(asked, Const) and asked.value is True
-
-
-def is_type_test(node: Node) -> bool:
-    return isinstance(node, Call) and last(node.func) in ("isinstance", "issubclass")
-
-
-def is_eval(node: Node) -> bool:
-    """True for `….eval()`."""
-    return isinstance(node, Call) and isinstance(node.func, Attr) and node.func.name == "eval"
 
 
 def last(node: Node) -> str:

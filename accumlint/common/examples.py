@@ -17,6 +17,10 @@ _REFERENCES = {
     "amp": "https://docs.pytorch.org/docs/stable/notes/amp_examples.html#gradient-accumulation",
     "clip": "https://docs.pytorch.org/docs/stable/generated/torch.nn.utils.clip_grad_norm_.html",
     "ddp": "https://docs.pytorch.org/docs/stable/generated/torch.nn.parallel.DistributedDataParallel.html",
+    "faq": "https://docs.pytorch.org/docs/stable/notes/faq.html",
+    "loss": "https://docs.pytorch.org/docs/stable/generated/torch.nn.CrossEntropyLoss.html",
+    "optim": "https://docs.pytorch.org/docs/stable/optim.html#how-to-adjust-learning-rate",
+    "reduce": "https://docs.pytorch.org/docs/stable/distributed.html#torch.distributed.all_reduce",
     "step": "https://docs.pytorch.org/docs/stable/amp.html#torch.amp.GradScaler.step",
     "zero": "https://docs.pytorch.org/docs/stable/generated/torch.optim.Optimizer.zero_grad.html",
 }

@@ -37,6 +37,7 @@ from accumlint.reading.ir_expressions import (
     Unary,
     Walrus,
     Yield,
+    called,
     dotted,
     render,
     target_names,
@@ -48,8 +49,8 @@ __all__ = [
     "Argument", "Assign", "Attr", "Augment", "Binary", "Bool", "Call", "Choice", "Class", "Compare", "Comprehension",
     "Const", "Delete", "Do", "Expr", "For", "Function", "If", "Import", "Item", "Jump", "Lambda", "Name", "Node",
     "Opaque", "Param", "Raise", "Return", "Scope", "Sequence", "Slice", "Star", "Stmt", "Table", "Text", "Try",
-    "Unary", "Walrus", "While", "With", "Yield", "blocks", "dotted", "render", "target_names", "text_of", "walk",
-    "walk_expr",
+    "Unary", "Walrus", "While", "With", "Yield", "blocks", "called", "dotted", "names_in", "render", "target_names",
+    "text_of", "walk", "walk_expr",
 ]  # fmt: skip
 
 
@@ -324,6 +325,11 @@ def walk(nodes: tuple[Stmt, ...] | tuple[Node, ...], into_functions: bool = True
 def walk_expr(node: Node) -> Iterator[Node]:
     """All nodes of one expression, lambdas' bodies left out."""
     return walk((node,), into_functions=False)
+
+
+def names_in(node: Node) -> frozenset[str]:
+    """The names and attributes that an expression is made of, as written."""
+    return frozenset(dotted(n) for n in walk_expr(node) if isinstance(n, Attr | Name))
 
 
 def blocks(statement: Stmt) -> tuple[tuple[Stmt, ...], ...]:

@@ -273,6 +273,11 @@ def dotted(expr: Expr) -> str:
             return render(expr)
 
 
+def called(node: Node) -> str:
+    """The last name of what is called, `step` of `self.scaler.step(optimizer)`; "" for anything but a call."""
+    return dotted(node.func).rpartition(".")[2] if isinstance(node, Call) else ""
+
+
 def render(expr: Expr) -> str:
     """An expression's text in one normal form, so that equal expressions have equal texts."""
     match expr:

@@ -207,6 +207,11 @@ class Program:
         """The innermost function in which a node stands; None at the top of the file."""
         return next((n for n in self.above(node) if isinstance(n, Function)), None)
 
+    def body_around(self, node: Node) -> tuple[Stmt, ...]:
+        """The statements of the function, or of the file, that a node stands in."""
+        around = self.function_around(node)
+        return around.body if around is not None else self.body
+
     def loop_around(self, node: Node) -> For | While | None:
         """The innermost loop around a node."""
         return next((n for n in self.above(node) if isinstance(n, For | While)), None)
@@ -256,6 +261,16 @@ class Program:
     def functions(self) -> tuple[Function, ...]:
         """All functions and methods, nested ones included, in source order."""
         return tuple(n for n in self.of(Function) if n.name != "<lambda>")
+
+    def methods_of(self, line: str, name: str) -> Iterator[Function]:
+        """The methods of a name in classes that inherit from what is called so, or ends so (`Trainer`)."""
+        for function in self.functions:
+            if function.name == name and any(base.endswith(line) for base in function.bases):
+                yield function
+
+    def class_around(self, node: Node) -> Class | None:
+        """The innermost class in which a node stands."""
+        return next((n for n in self.above(node) if isinstance(n, Class)), None)
 
     @cached_property
     def classes(self) -> Mapping[str, Class]:

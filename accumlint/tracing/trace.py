@@ -175,11 +175,13 @@ class Run:
         common = max(sizes, key=Counter(sizes).__getitem__, default=0)
         return next((w for w in candidates if len(w.backwarded) == common > 0), None)
 
+    def steady_of_each(self) -> Iterator[Window]:
+        """A steady window of each optimizer that has one."""
+        return filter(None, map(self.steady, self.optimizers))
+
     def accumulating_windows(self) -> Iterator[Window]:
-        """A steady window of each optimizer for which several micro-batches go backward."""
-        for window in filter(None, map(self.steady, self.optimizers)):
-            if window.backward_count() > 1:
-                yield window
+        """Those for which several micro-batches go backward."""
+        return (window for window in self.steady_of_each() if window.backward_count() > 1)
 
     def idle_clips(self, window: Window) -> Iterator[Clip]:
         """The clips of a window that find no gradient, where none follows the window's last backward.
@@ -323,7 +325,7 @@ class Trace:
         A window that holds gradients of an earlier step, that is rescaled by hand or goes past its framework's backward
         has another cause, which has a rule of its own or is none. So has a loss whose forward was not seen.
         """
-        for window in filter(None, map(self.main.steady, self.main.optimizers)):
+        for window in self.main.steady_of_each():
             length = len(window.microbatches)
             if length < 2 or window.bypasses or window.is_entangled:
                 continue
