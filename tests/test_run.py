@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from conftest import Run
+from documents import read
 from helpers import ROOT
 
 from accumlint.common.observed import Observed
@@ -169,9 +170,11 @@ def test_a_finding_carries_the_line_its_figures_and_what_check_says(
 ) -> None:
     script = tmp_path / "train.py"
     script.write_text((ZOO / "plain" / "bad_undivided.py").read_text())
-    ran = run("run", "--output-format", "json", "--", "train.py")
+    page = tmp_path / "page.html"
+    ran = run("run", "--figures", "--output", "json", "--output", f"html={page}", "--", "train.py")
     assert ran.code == 1, ran.err
-    [finding] = json.loads(ran.out)
+    told = json.loads(ran.out)
+    [finding] = told["findings"]
     assert (finding["code"], finding["confidence"]) == ("ACC102", "certain")
     assert "applies 1 g1 + 1 g2 + 1 g3 + 1 g4" in finding["applied"]
     assert "the large batch is 1/4 g1" in finding["expected"]
@@ -179,6 +182,14 @@ def test_a_finding_carries_the_line_its_figures_and_what_check_says(
     assert [mark["message"] for mark in finding["related"]] == [reports.BOTH]
     assert len(finding["window"]) == 5
     assert "7 updates of 4 micro-batches" in ran.err
+    [measured] = told["measured"]
+    assert (measured["ranks"], len(measured["updates"])) == (1, 7)
+    for update in measured["updates"]:
+        assert update["applied_norm"] == pytest.approx(4 * update["wanted_norm"], rel=1e-5)
+        assert [w["weight"] for w in update["weights"]] == [pytest.approx(1 / 8)] * 4
+    assert {"Gradient norm", "Weight per target"} == {
+        strong.text for strong in read(page.read_text()).all("strong")
+    }
 
 
 TO_THE_END = """\
