@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
 from documents import Node, read
 from helpers import ROOT
-from jsonschema import Draft202012Validator
+from readers import findings_of
 
 from accumlint.diagnostics.drawing.updates_charts import relative, section
-from accumlint.diagnostics.reporting import reporter, schema
+from accumlint.diagnostics.reporting import reporter
 from accumlint.diagnostics.reporting.terminal import Look
 from accumlint.diagnostics.results.measured import Measured, Update, Weight
 from accumlint.diagnostics.results.report import Checked
@@ -95,16 +94,14 @@ def test_many_updates_are_told_as_a_range_and_stay_small() -> None:
     )
 
 
-def test_json_has_the_figures_where_they_are_asked_for(tmp_path: Path) -> None:
+def test_json_has_the_figures_where_they_are_asked_for() -> None:
     results = [Checked("train.py", measured=(measured(update(), ranks=2),))]
-    validator = Draft202012Validator(json.loads(schema()))
     texts = {
         figures: "\n".join(reporter("json")(results, Look(figures=figures)))
         for figures in (False, True)
     }
     assert json.loads(texts[False]) == []
-    whole = json.loads(texts[True])
-    validator.validate(whole)
+    whole = findings_of(texts[True])
     [line] = reporter("json-lines")(results, Look(figures=True))
     assert [json.loads(line)["measured"]] == whole["measured"]
     [one] = whole["measured"]

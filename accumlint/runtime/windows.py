@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from statistics import median
 
 from accumlint.common.frozen import frozen
 from accumlint.runtime.ledger import Factors, History, Microbatch, Moment
 from accumlint.runtime.records import Event, Record
+
+# So many windows show which size is usual by now.
+_LAST = 7
 
 
 @frozen
@@ -87,6 +91,12 @@ class Windows:
     def weighed(self) -> list[Window]:
         """The steady windows with known target weights."""
         return [w for w in self.steady if w.shares]
+
+    def since(self, backwards: int) -> Windows:
+        """The windows after a number of backwards, none of two epochs; `usual` grows with the last windows."""
+        later = [w for w in self.windows if w.step.event["backwards"] > backwards and not w.crosses]
+        last = [w.size for w in self.windows if w.size and not w.crosses][-_LAST:]
+        return replace(self, windows=tuple(later), usual=max(self.usual, _usual(last)))
 
     @property
     def total(self) -> float:
