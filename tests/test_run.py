@@ -379,3 +379,21 @@ def test_a_watch_that_fails_tells_it_and_lets_the_training_go_on(
     with accumlint.watch(strict=True, log=told.append):
         pass
     assert told == ["cannot watch any more: ValueError: out of order"]
+
+
+@pytest.mark.torch
+def test_a_log_that_fails_stops_the_watch_and_not_the_training(
+    train: Callable[..., None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    import torch
+
+    import accumlint
+
+    def full(_: str) -> None:
+        raise OSError("disk full")
+
+    model = torch.nn.Linear(4, 3)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with accumlint.watch(every=2, log=full):
+        train(model, optimizer, 4, updates=12)
+    assert capsys.readouterr().err == "accumlint: cannot watch any more: OSError: disk full\n"

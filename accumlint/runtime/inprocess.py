@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections import Counter
 from collections.abc import Callable
 from types import TracebackType
@@ -16,6 +15,7 @@ from accumlint.common.observed import Observed
 from accumlint.runtime import judging, reports
 from accumlint.runtime.child.installation import install, start
 from accumlint.runtime.child.recorder import Recorder, WatchOptions
+from accumlint.runtime.logs import Log, to_standard_error
 from accumlint.runtime.records import Event, Record, Spot, trained
 
 # So many later windows are kept, which show what is usual.
@@ -40,13 +40,13 @@ class Watching:
         updates: int,
         every: int | None,
         strict: bool,
-        log: Callable[[str], object] | None,
+        log: Any,
     ) -> None:
         self._objects = objects
         self._updates = _whole("updates", updates)
         self._every = 0 if every is None else _whole("every", every)
         self._strict = strict
-        self._log: Callable[[str], object] = log or _print
+        self._log = Log(log)
         self._recorder: Recorder | None = None
         self._pid = os.getpid()
         self.findings: tuple[str, ...] = ()
@@ -56,8 +56,8 @@ class Watching:
         self._chunks: list[list[Event]] = []
         self._optimizers: list[Event] = []
         self._steps: Counter[int] = Counter()
-        # The backwards that were judged.
-        self._since = 0
+        # The backwards that were judged, and the updates that were made.
+        self._since = self._made = 0
 
     def __enter__(self) -> Watching:
         self._safely(self._begin)
@@ -119,8 +119,8 @@ class Watching:
         found = tuple(reports.lines(new))
         self.notes += notes
         self.findings += found
-        for line in (*notes, *found):
-            self._log(line)
+        self._made += max(recorder.updates.values(), default=0)
+        self._log.lines((*notes, *found), self.findings, self._made)
 
     def _count(self, optimizer: torch.optim.Optimizer) -> None:
         """Counts the steps of a rest, which ends one update before each so many."""
@@ -133,6 +133,7 @@ class Watching:
 
     def _resume(self, recorder: Recorder, optimizer: int) -> None:
         """Watches the window that begins after a step of an optimizer, which is given by its number."""
+        self._made += max(self._steps.values(), default=0)
         self._steps.clear()
         # Not again where it fails.
         recorder.rested = None
@@ -144,14 +145,14 @@ class Watching:
         try:
             act()
         except Exception as problem:  # noqa: BLE001 (the training goes on whatever happens in here)
-            self._log(f"cannot watch any more: {type(problem).__name__}: {problem}")
+            line = f"cannot watch any more: {type(problem).__name__}: {problem}"
+            try:
+                self._log.line(line)
+            except Exception:  # noqa: BLE001 (the log may be what fails)
+                to_standard_error(line)
 
 
 def _whole(name: str, value: object) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise ValueError(f"{name} wants a whole number of at least 1, not {value!r}")
     return value
-
-
-def _print(line: str) -> None:
-    print(f"accumlint: {line}", file=sys.stderr)
