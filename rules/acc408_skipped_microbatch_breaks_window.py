@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from fractions import Fraction
 
+from accumlint.common.observed import Observed
 from accumlint.reading.ir import Attr, Call, Raise, Stmt, Try, walk
 from accumlint.reading.names import CLEARS
 from accumlint.reading.program import Program
@@ -80,6 +81,7 @@ class SkippedMicrobatchBreaksWindow(Rule):
     severity = Severity.WARNING
     needs_followed = ("optimizer",)
     symptom = Symptom.SKIPPED
+    observed = Observed.SKIPPED
     exceptional = True
 
     def check(self, trace: Trace) -> Iterator[Finding]:

@@ -60,6 +60,9 @@ class Recorder:
         # The dataset of the last fetch, and the backwards since each dataset's epoch began.
         self.source = 0
         self.drawn: dict[int, int] = {}
+        # The batches that were fetched from each dataset, and the dataset of the last backward.
+        self.fetched: dict[int, int] = {}
+        self.trained = 0
         self._after_epoch = 0
         self._pid = os.getpid()
         self._written = False

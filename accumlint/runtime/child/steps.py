@@ -72,6 +72,7 @@ def begun(recorder: Recorder, optimizer: Any) -> Event:
     _applied(recorder, event)
     scale = getattr(optimizer, "grad_scale", None)
     event["scale"] = scale if isinstance(scale, torch.Tensor) else None
+    event |= {"source": recorder.trained, "fetched": recorder.fetched.get(recorder.trained, 0)}
     event["rate"] = float(optimizer.param_groups[0].get("lr", 0.0))
     return event
 
