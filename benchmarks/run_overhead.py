@@ -56,6 +56,35 @@ def between() -> AbstractContextManager[object]:
     return accumlint.watch(updates=1, every=1_000_000, log=lambda _: None)
 
 
+def microseconds_of_a_step() -> tuple[float, float]:
+    """Microseconds of CPU time of a small model's step: bare, and between two windows of a watch."""
+    import torch
+
+    torch.set_num_threads(1)
+    model = torch.nn.Linear(4, 3)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    def update() -> None:
+        model(torch.randn(8, 4)).mean().backward()
+        optimizer.step()
+
+    def step() -> float:
+        begun = time.process_time()
+        for _ in range(2000):
+            optimizer.step()
+        return (time.process_time() - begun) / 2000 * 1e6
+
+    series: list[tuple[float, float]] = []
+    for _ in range(25):
+        update()
+        bare = step()
+        with between():
+            update()
+            series.append((bare, step()))
+    # Other work only adds.
+    return min(bare for bare, _ in series), min(watched for _, watched in series)
+
+
 def measured(device: str, name: str, watched: str) -> float:
     """The median of the windows' seconds per micro-batch: bare, watched, after the watching, or between two windows."""
     environment = {**os.environ}
@@ -91,8 +120,15 @@ def main() -> None:
         "--between", action="store_true", help="time it between two windows of accumlint.watch"
     )
     parser.add_argument("--device", choices=DEVICES, default="cpu")
+    parser.add_argument(
+        "--step", action="store_true", help="time a small model's step between two windows"
+    )
     parser.add_argument("--rounds", type=int, default=3)
     options = parser.parse_args()
+    if options.step:
+        bare, watched = microseconds_of_a_step()
+        print(f"{bare:.1f} us per step, {watched:.1f} between two windows ({watched - bare:+.1f})")
+        return
     if options.one:
         with between() if options.between else nullcontext():
             print(json.dumps(train(options.device, *MODELS[options.one])))

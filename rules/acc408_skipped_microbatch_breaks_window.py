@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from fractions import Fraction
 
-from accumlint.common.observed import Observed
 from accumlint.reading.ir import Attr, Call, Raise, Stmt, Try, walk
 from accumlint.reading.names import CLEARS
 from accumlint.reading.program import Program
-from accumlint.rule import Confidence, Finding, Rule, Severity, Symptom
+from accumlint.rule import Confidence, Finding, Observed, Rule, Severity, Symptom
 from accumlint.tracing.trace import Backward, Clear, Run, Skip, Step, Trace, Window
 
 
@@ -73,7 +72,8 @@ class SkippedMicrobatchBreaksWindow(Rule):
     When the fix is not offered: whether to drop the micro-batch, the window or the run is for you to say; what is left
     of a window needs a divisor of its own length.
 
-    Not measured by itself: what is lost is what ACC402 loses, what is merged is what ACC501 leaks.
+    Not measured by itself: what is lost is what ACC402 loses, what is merged is what ACC501 leaks. `accumlint run` sees
+    a window that drew as many batches as others, and applies fewer with the full divisor.
 
     See: [gradient accumulation in the AMP examples][amp], and ACC207, for the scaler that such a guard passes over.
     """
