@@ -11,10 +11,12 @@ import subprocess
 import sys
 import tempfile
 import time
+from contextlib import AbstractContextManager, nullcontext
 from statistics import median
 
 # Width and layers, and how many micro-batches are timed.
 MODELS = {"10 M": (912, 12, 48), "100 M": (2040, 24, 16), "1 B": (6450, 24, 48)}
+WAYS = ("watched", "over", "between")
 DEVICES = {"cpu": ("10 M", "100 M"), "cuda": ("10 M", "100 M", "1 B")}
 
 
@@ -47,11 +49,50 @@ def train(device: str, width: int, layers: int, microbatches: int) -> list[float
     return seconds[4:]
 
 
+def between() -> AbstractContextManager[object]:
+    """Watches the first update and none that is timed."""
+    import accumlint
+
+    return accumlint.watch(updates=1, every=1_000_000, log=lambda _: None)
+
+
+def microseconds_of_a_step() -> tuple[float, float]:
+    """Microseconds of CPU time of a small model's step: bare, and between two windows of a watch."""
+    import torch
+
+    torch.set_num_threads(1)
+    model = torch.nn.Linear(4, 3)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    def update() -> None:
+        model(torch.randn(8, 4)).mean().backward()
+        optimizer.step()
+
+    def step() -> float:
+        begun = time.process_time()
+        for _ in range(2000):
+            optimizer.step()
+        return (time.process_time() - begun) / 2000 * 1e6
+
+    series: list[tuple[float, float]] = []
+    for _ in range(25):
+        update()
+        bare = step()
+        with between():
+            update()
+            series.append((bare, step()))
+    # Other work only adds.
+    return min(bare for bare, _ in series), min(watched for _, watched in series)
+
+
 def measured(device: str, name: str, watched: str) -> float:
-    """The median of the windows' seconds per micro-batch: bare, watched, or after the watching is over."""
+    """The median of the windows' seconds per micro-batch: bare, watched, after the watching, or between two windows."""
     environment = {**os.environ}
     with tempfile.TemporaryDirectory() as folder:
-        if watched != "bare":
+        command = [sys.executable, __file__, "--device", device, "--one", name]
+        if watched == "between":
+            command.append("--between")
+        elif watched != "bare":
             import accumlint
 
             boot = os.path.join(os.path.dirname(accumlint.__file__), "runtime", "boot")
@@ -63,7 +104,7 @@ def measured(device: str, name: str, watched: str) -> float:
             }
             environment |= {"PYTHONPATH": boot, "ACCUMLINT_RUN": json.dumps(asked)}
         ran = subprocess.run(
-            [sys.executable, __file__, "--device", device, "--one", name],
+            command,
             env=environment, capture_output=True, text=True, check=True,
         )  # fmt: skip
     seconds: list[float] = json.loads(ran.stdout)
@@ -75,27 +116,37 @@ def main() -> None:
     """Prints a table in Markdown."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--one", choices=MODELS, help="time one model and print the seconds")
+    parser.add_argument(
+        "--between", action="store_true", help="time it between two windows of accumlint.watch"
+    )
     parser.add_argument("--device", choices=DEVICES, default="cpu")
+    parser.add_argument(
+        "--step", action="store_true", help="time a small model's step between two windows"
+    )
     parser.add_argument("--rounds", type=int, default=3)
     options = parser.parse_args()
+    if options.step:
+        bare, watched = microseconds_of_a_step()
+        print(f"{bare:.1f} us per step, {watched:.1f} between two windows ({watched - bare:+.1f})")
+        return
     if options.one:
-        print(json.dumps(train(options.device, *MODELS[options.one])))
+        with between() if options.between else nullcontext():
+            print(json.dumps(train(options.device, *MODELS[options.one])))
         return
     print(
-        "| parameters | ms per micro-batch | watched | after the watching |\n| --- | --- | --- | --- |"
+        "| parameters | ms per micro-batch | watched | after the watching | between two windows |\n"
+        "| --- | --- | --- | --- | --- |"
     )
     for name in DEVICES[options.device]:
         # Side by side, as other work on the machine changes with time.
         rounds = [
-            {way: measured(options.device, name, way) for way in ("bare", "watched", "over")}
+            {way: measured(options.device, name, way) for way in ("bare", *WAYS)}
             for _ in range(options.rounds)
         ]
-        bare, watched, over = (
-            median(one[way] for one in rounds) * 1000 for way in ("bare", "watched", "over")
-        )
-        print(
-            f"| {name} | {bare:.1f} | {watched:.1f} ({watched / bare - 1:+.1%}) | {over:.1f} ({over / bare - 1:+.1%}) |"
-        )
+        bare = median(one["bare"] for one in rounds) * 1000
+        times = [median(one[way] for one in rounds) * 1000 for way in WAYS]
+        cells = [f"{time:.1f} ({time / bare - 1:+.1%})" for time in times]
+        print(f"| {name} | {bare:.1f} | {' | '.join(cells)} |")
 
 
 if __name__ == "__main__":

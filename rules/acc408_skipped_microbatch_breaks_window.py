@@ -8,7 +8,7 @@ from fractions import Fraction
 from accumlint.reading.ir import Attr, Call, Raise, Stmt, Try, called, walk
 from accumlint.reading.names import CLEARS
 from accumlint.reading.program import Program
-from accumlint.rule import Confidence, Finding, Rule, Severity, Symptom
+from accumlint.rule import Confidence, Finding, Observed, Rule, Severity, Symptom
 from accumlint.tracing.trace import Backward, Clear, Run, Skip, Step, Trace, Window
 
 
@@ -72,7 +72,8 @@ class SkippedMicrobatchBreaksWindow(Rule):
     When the fix is not offered: whether to drop the micro-batch, the window or the run is for you to say; what is left
     of a window needs a divisor of its own length.
 
-    Not measured by itself: what is lost is what ACC402 loses, what is merged is what ACC501 leaks.
+    Not measured by itself: what is lost is what ACC402 loses, what is merged is what ACC501 leaks. `accumlint run` sees
+    a window that drew as many batches as others, and applies fewer with the full divisor.
 
     See: [gradient accumulation in the AMP examples][amp], and ACC207, for the scaler that such a guard passes over.
     """
@@ -80,6 +81,7 @@ class SkippedMicrobatchBreaksWindow(Rule):
     severity = Severity.WARNING
     needs_followed = ("optimizer",)
     symptom = Symptom.SKIPPED
+    observed = Observed.SKIPPED
     exceptional = True
 
     def check(self, trace: Trace) -> Iterator[Finding]:

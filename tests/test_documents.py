@@ -25,6 +25,7 @@ from accumlint.diagnostics.drawing.stylesheet import STYLE
 from accumlint.diagnostics.reporting import reporter
 from accumlint.diagnostics.reporting.terminal import Look
 from accumlint.diagnostics.results.diagram import Loop
+from accumlint.diagnostics.results.measured import Measured, Update, Weight
 from accumlint.diagnostics.results.report import Checked
 from accumlint.files.inputs import discovery
 
@@ -62,13 +63,30 @@ def findings() -> str:
     return html_of(targets())
 
 
-@pytest.fixture(scope="module", params=["confirm", "trace", "check"])
+def run_page() -> str:
+    """Findings with the figures of a run: several ranks, many updates, gaps, a clip."""
+    results = [*check.check(targets()[:4], illustrate=traced_loops.illustrate)]
+    weights = tuple(Weight(rank, 1, 8, 0.1 + rank, 0.1, 2.0) for rank in range(2))
+    updates = [
+        Update(12, 2, 1e6 * n, 2e6 * n, None if n % 7 == 3 else 1e-3 * n, 0.5, weights)
+        for n in range(300)
+    ]
+    figures = [
+        Measured("torch.optim.sgd.SGD", "train.py", 2, 64, tuple(some))
+        for some in (updates, updates[:7], updates[:1], [])
+    ]
+    results[-1] = replace(results[-1], measured=tuple(figures))
+    return "\n".join(reporter("html")(results, Look(root=ROOT)))
+
+
+@pytest.fixture(scope="module", params=["confirm", "trace", "check", "run"])
 def whole(request: pytest.FixtureRequest) -> str:
     source = "\n".join(f"    line_{number} = None" for number in range(1, 100))
     return {
         "confirm": lambda: confirmations(confirmed.ALL, {"train.py": source}),
         "trace": lambda: loops(shown()),
         "check": findings,
+        "run": run_page,
     }[request.param]()
 
 

@@ -7,13 +7,16 @@ import re
 import runpy
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from importlib import import_module
 from importlib.util import find_spec
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import pytest
 from conftest import Run
+from documents import read
 from helpers import ROOT
 
 from accumlint.common.observed import Observed
@@ -169,9 +172,11 @@ def test_a_finding_carries_the_line_its_figures_and_what_check_says(
 ) -> None:
     script = tmp_path / "train.py"
     script.write_text((ZOO / "plain" / "bad_undivided.py").read_text())
-    ran = run("run", "--output-format", "json", "--", "train.py")
+    page = tmp_path / "page.html"
+    ran = run("run", "--figures", "--output", "json", "--output", f"html={page}", "--", "train.py")
     assert ran.code == 1, ran.err
-    [finding] = json.loads(ran.out)
+    told = json.loads(ran.out)
+    [finding] = told["findings"]
     assert (finding["code"], finding["confidence"]) == ("ACC102", "certain")
     assert "applies 1 g1 + 1 g2 + 1 g3 + 1 g4" in finding["applied"]
     assert "the large batch is 1/4 g1" in finding["expected"]
@@ -179,6 +184,14 @@ def test_a_finding_carries_the_line_its_figures_and_what_check_says(
     assert [mark["message"] for mark in finding["related"]] == [reports.BOTH]
     assert len(finding["window"]) == 5
     assert "7 updates of 4 micro-batches" in ran.err
+    [measured] = told["measured"]
+    assert (measured["ranks"], len(measured["updates"])) == (1, 7)
+    for update in measured["updates"]:
+        assert update["applied_norm"] == pytest.approx(4 * update["wanted_norm"], rel=1e-5)
+        assert [w["weight"] for w in update["weights"]] == [pytest.approx(1 / 8)] * 4
+    assert {"Gradient norm", "Weight per target"} == {
+        strong.text for strong in read(page.read_text()).all("strong")
+    }
 
 
 TO_THE_END = """\
@@ -252,30 +265,36 @@ from torch.nn.functional import cross_entropy
 from torch.nn.utils import clip_grad_norm_
 
 
-def train(model, optimizer, divisor, updates=6):
-    for step in range(4 * updates):
+def train(model, optimizer, divisor, updates=6, size=4, seen=lambda: None):
+    for step in range(size * updates):
         loss = cross_entropy(model(torch.randn(8, 4)), torch.randint(0, 3, (8,)))
         (loss / divisor).backward()
-        if step % 4 == 3:
+        seen()
+        if (step + 1) % size == 0:
             clip_grad_norm_(model.parameters(), 0.1)
             optimizer.step()
             optimizer.zero_grad()
 """
 
 
+@pytest.fixture
+def train(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
+    """The loop of a file, whose functions are bound before anything is watched."""
+    (tmp_path / "train_watched.py").write_text(LINES)
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    yield import_module("train_watched").train
+    del sys.modules["train_watched"]
+
+
 @pytest.mark.torch
 def test_a_watch_sees_the_updates_of_its_own_process_and_leaves_torch_as_it_was(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, train: Callable[..., None]
 ) -> None:
     import torch
 
     import accumlint
 
     file = tmp_path / "train_watched.py"
-    file.write_text(LINES)
-    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
-    # The functions are bound before anything is watched.
-    train = import_module("train_watched").train
     model = torch.nn.Linear(4, 3)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     before = torch.autograd.backward, torch.nn.functional.cross_entropy
@@ -289,6 +308,60 @@ def test_a_watch_sees_the_updates_of_its_own_process_and_leaves_torch_as_it_was(
             train(model, optimizer, 1, updates=8)
     assert str(raised.value).startswith(f"{file}:10: ACC102 loss-not-divided")
     assert (torch.autograd.backward, torch.nn.functional.cross_entropy) == before
+
+
+@pytest.mark.torch
+def test_a_watch_looks_at_one_window_of_many_and_says_once_what_is_new(
+    tmp_path: Path, train: Callable[..., None]
+) -> None:
+    """Between the windows, torch is as it was but for the hooks that follow steps."""
+    import torch
+
+    import accumlint
+
+    model = torch.nn.Linear(4, 3)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    bare = torch.autograd.backward
+    watched: list[bool] = []
+    told: list[str] = []
+
+    def see() -> None:
+        watched.append(torch.autograd.backward is not bare)
+
+    with accumlint.watch(model, optimizer, updates=2, every=5, log=told.append) as watching:
+        train(model, optimizer, 4, updates=12, seen=see)
+        assert watching.findings == ()
+        assert not model.weight._backward_hooks
+        # A partial window, as at the end of an epoch, is not judged; one of these is watched.
+        train(model, optimizer, 4, updates=5, size=2)
+        assert watching.findings == ()
+        train(model, optimizer, 1, updates=15)
+        assert [f.partition(": the gradient")[0] for f in watching.findings] == [
+            f"{tmp_path / 'train_watched.py'}:10: ACC102 loss-not-divided: "
+            "loss is never divided by the 4 micro-batches"
+        ]
+    by_update = [any(watched[at : at + 4]) for at in range(0, len(watched), 4)]
+    assert [at + 1 for at, seen in enumerate(by_update) if seen] == [1, 2, 7, 12]
+    assert told[1:] == [told[1], *watching.findings]
+    assert torch.autograd.backward is bare
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"every": 0}, "every wants a whole number of at least 1, not 0"),
+        ({"every": 2.5}, "every wants a whole number of at least 1, not 2.5"),
+        ({"every": True}, "every wants a whole number of at least 1, not True"),
+        ({"updates": -1}, "updates wants a whole number of at least 1, not -1"),
+    ],
+)
+def test_what_a_watch_cannot_take_is_told_in_one_line(given: dict[str, Any], said: str) -> None:
+    import accumlint
+
+    with pytest.raises(ValueError, match=re.escape(said)) as raised:
+        accumlint.watch(**given)
+    assert str(raised.value) == said
 
 
 @pytest.mark.torch
@@ -306,3 +379,21 @@ def test_a_watch_that_fails_tells_it_and_lets_the_training_go_on(
     with accumlint.watch(strict=True, log=told.append):
         pass
     assert told == ["cannot watch any more: ValueError: out of order"]
+
+
+@pytest.mark.torch
+def test_a_log_that_fails_stops_the_watch_and_not_the_training(
+    train: Callable[..., None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    import torch
+
+    import accumlint
+
+    def full(_: str) -> None:
+        raise OSError("disk full")
+
+    model = torch.nn.Linear(4, 3)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with accumlint.watch(every=2, log=full):
+        train(model, optimizer, 4, updates=12)
+    assert capsys.readouterr().err == "accumlint: cannot watch any more: OSError: disk full\n"

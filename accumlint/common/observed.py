@@ -46,6 +46,7 @@ class Observed(str, Enum):
     # Windows and schedules.
     LEFT_OVER = "a partial window is lost, or applied in the next epoch"
     PARTIAL_DIVIDED = "a partial window is divided as if it were whole"
+    SKIPPED = "a window lacks a micro-batch that was drawn for it, and is divided as if it had it"
     OFF_BY_ONE = "the first window has another size than the others"
     STEPPED_EACH_TIME = "the optimizer steps on every micro-batch of what it divides for"
     NEVER_STEPPED = "gradients are accumulated and never applied"

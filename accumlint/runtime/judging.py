@@ -31,14 +31,16 @@ class Judged:
         return max((len(w.windows) for w in self.windows), default=0)
 
 
-def judge(records: Sequence[Record]) -> Judged:
-    """The answers from the records of all ranks."""
+def judge(records: Sequence[Record], since: int = 0) -> Judged:
+    """The answers from the records of all ranks; sizes are those of the windows after `since` backwards."""
     if not records:
         return Judged((), (), ())
     found = [windows(history, records) for history in histories(records)]
     found = [w for w in found if w.windows or (not w.history.steps and w.history.of("backward"))]
     return Judged(
-        tuple(distinct(_answers(found, records[0]))), tuple(_notes(found, records)), tuple(found)
+        tuple(distinct(_answers(found, records[0], since))),
+        tuple(_notes(found, records)),
+        tuple(found),
     )
 
 
@@ -51,7 +53,7 @@ _ROOTS = {
 }  # fmt: skip
 
 
-def _answers(found: Sequence[Windows], first: Record) -> Iterator[Answer]:
+def _answers(found: Sequence[Windows], first: Record, since: int) -> Iterator[Answer]:
     # A scaler that misses an overflow may refuse to unscale the next window.
     refused = [*scaling_checks.unheard(first)] or [*scaling_checks.raised(first)]
     yield from refused
@@ -69,8 +71,9 @@ def _answers(found: Sequence[Windows], first: Record) -> Iterator[Answer]:
                 yield answer
                 roots |= {answer.observed} & _ROOTS if answer.wrong else set()
         if not roots:
-            yield from size_checks.answers(one)
-            yield from size_checks.weights(one)
+            latest = one.since(since) if since else one
+            yield from size_checks.answers(latest)
+            yield from size_checks.weights(latest)
         yield from update_checks.answers(one)
 
 

@@ -14,6 +14,7 @@ from accumlint.common.observed import Observed
 from accumlint.common.place import Place
 from accumlint.config import Options
 from accumlint.diagnostics import suppression as suppress
+from accumlint.diagnostics.results.measured import Measured
 from accumlint.diagnostics.results.report import Checked, File, Mark, Report
 from accumlint.diagnostics.suppression_filter import selection, sifted
 from accumlint.files.inputs.discovery import Target, find
@@ -38,9 +39,12 @@ class Joined:
     unasked: tuple[Report, ...]
 
 
-def joined(answers: Sequence[Answer], options: Options, *, read: bool) -> Joined:
-    """The answers as reports; with `read`, merged with the findings of `check` in the same files."""
-    files = dict.fromkeys(spot[0] for answer in answers for spot in answer.spots if spot[0])
+def joined(
+    answers: Sequence[Answer], measured: Sequence[Measured], options: Options, *, read: bool
+) -> Joined:
+    """The answers and figures by file; with `read`, merged with the findings of `check` in the same files."""
+    spots = (spot[0] for answer in answers for spot in answer.spots if spot[0])
+    files = dict.fromkeys((*spots, *(one.file for one in measured)))
     checked: list[Checked] = []
     refuted: list[tuple[Report, str]] = []
     unasked: list[Report] = []
@@ -53,7 +57,8 @@ def joined(answers: Sequence[Answer], options: Options, *, read: bool) -> Joined
         data = Path(target.file).read_bytes()
         found = _reports(wrong, target, known, Text(data.decode("utf-8", "replace")))
         kept, silenced = sifted(found, data, target)
-        checked.append(Checked(target.shown, kept, silenced))
+        here = tuple(replace(one, file=target.file) for one in measured if one.file == file)
+        checked.append(Checked(target.shown, kept, silenced, measured=here))
         reported = {report.code for report, _ in found}
         for report in known.reports:
             if report.code not in reported:

@@ -58,7 +58,7 @@ def _runs_on(found: Windows) -> bool:
 
 def _named(found: Windows) -> tuple[Observed | None, str, float]:
     """The defect that explains a total weight other than 1."""
-    for total in (found.total, found.total_of_all, found.total / _weight(found)):
+    for total in (found.total, found.total_of_all, found.total / constant_weight(found)):
         observed, what = _of_total(found, total)
         if observed is not None:
             return observed, what, total
@@ -164,7 +164,7 @@ def _divides_twice(found: Windows, event: Event) -> bool:
     return by_size > 1 or any(is_near(p, size * size) for p in parts) or bool(event["through"])
 
 
-def _weight(found: Windows) -> float:
+def constant_weight(found: Windows) -> float:
     """The constant weight of a loss: neither a scale nor related to the window's size."""
     share = found.weighed[-1].main[0]
     size, world = found.usual, found.world

@@ -21,6 +21,7 @@ def lifetimes(found: Windows) -> Iterator[Answer]:
 def answers(found: Windows) -> Iterator[Answer]:
     """The answers about window sizes, where each micro-batch is applied once."""
     yield from _crossing(found)
+    yield from _skipping(found)
     yield from _sizes(found)
     yield from _stepped_each_time(found)
     yield from _never_stepped(found)
@@ -83,6 +84,7 @@ def _lost(found: Windows) -> Iterator[Answer]:
         )  # fmt: skip
         return
     at_end = [(at, m) for at, m in wiped if _after_epoch(found.history.moments, at)]
+    wiped = [pair for pair in wiped if pair in at_end or not _given_up(found, *pair)]
     inside = [m for at, m in wiped if (at, m) not in at_end]
     if inside and 2 * len(inside) >= steps:
         lost = len(_pending(found, inside[-1]))
@@ -98,6 +100,13 @@ def _lost(found: Windows) -> Iterator[Answer]:
             f"the last window of an epoch is never applied: {_count(lost)} lost",
             confidence="certain" if at_end else "likely",
         )  # fmt: skip
+
+
+def _given_up(found: Windows, at: int, clear: Moment) -> bool:
+    """Whether a clear is a guard's: it gives up a whole window, or what a window had before it lost a micro-batch."""
+    later = next((m for m in found.history.moments[at:] if m.kind == "step"), None)
+    whole = bool(found.history.of("epoch")) and len(_pending(found, clear)) == found.usual > 1
+    return whole or any(window.step is later for window in skipped(found))
 
 
 def _count(lost: int) -> str:
@@ -129,6 +138,47 @@ def _loss(
         applied=f"{_count(len(lost))} cleared before any of {len(again)} steps applies them",
         expected=f"each micro-batch is applied once, {control(found)}",
         window=(*window, (spot(moment.event), f"clear, losing {len(lost)}")), confidence=confidence,
+    )  # fmt: skip
+
+
+def skipped(found: Windows) -> list[Window]:
+    """The windows that lack a micro-batch whose batch was drawn, and are divided as if they had it.
+
+    The last windows of an epoch draw no more than they apply.
+    """
+    usual = found.usual
+    drawn = [w.drawn for w in found.steady]
+    if usual < 2 or not is_near(found.total, 1) or 2 * drawn.count(usual) <= len(drawn):
+        return []
+    return [
+        w
+        for w in found.windows
+        if w.known and w.shares and not w.step.again and not w.crosses
+        and w.drawn and w.drawn % usual == 0 and 0 < w.size < w.drawn and w.size != usual
+        and is_near(w.total, found.total * w.size / usual)
+    ]  # fmt: skip
+
+
+def _skipping(found: Windows) -> Iterator[Answer]:
+    """Windows without a micro-batch that was drawn for them."""
+    windows = skipped(found)
+    if not windows:
+        return
+    window = windows[0]
+    lost = window.drawn - window.size
+    what = "a micro-batch is" if lost == 1 else f"{lost} micro-batches are"
+    yield Answer(
+        Observed.SKIPPED, True, "",
+        (spot(window.step.event), *(spot(found.backward(n)) for n in window.backwards)),
+        message=(
+            f"{what} left out: the step applies {window.size} of {window.drawn} that were drawn, "
+            f"each divided by {found.usual}"
+        ),
+        applied=f"step at line {window.step.event['line']} applies weights of {number(window.total)} in all",
+        expected=(
+            f"weights of {number(found.total)}; seen in {len(windows)} of {len(found.windows)} steps, {control(found)}"
+        ),
+        window=timeline(found, window), confidence="likely",
     )  # fmt: skip
 
 
@@ -169,7 +219,8 @@ def _sizes(found: Windows) -> Iterator[Answer]:
         return
     first = found.windows[0]
     others = [w.size for w in found.windows[1:] if not w.crosses and not _is_last(found, w)]
-    odd = first.size != usual and first.size in (1, usual - 1, usual + 1)
+    without = skipped(found)
+    odd = first.size in (1, usual - 1, usual + 1) and first.size != usual and first not in without
     if (
         odd
         and others
@@ -191,7 +242,11 @@ def _sizes(found: Windows) -> Iterator[Answer]:
         if found.history.of("epoch"):
             yield right(Observed.PARTIAL_DIVIDED, f"no window is partial, of {len(sizes)}", event)
     for window in found.windows:
-        if _is_partial(found, window) and is_near(window.total, found.total * window.size / usual):
+        if (
+            window not in without
+            and _is_partial(found, window)
+            and is_near(window.total, found.total * window.size / usual)
+        ):
             yield Answer(
                 Observed.PARTIAL_DIVIDED, True, "",
                 (spot(window.step.event), *(spot(found.backward(n)) for n in window.backwards)),

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from statistics import median
 
 from accumlint.common.frozen import frozen
 from accumlint.runtime.ledger import Factors, History, Microbatch, Moment
 from accumlint.runtime.records import Event, Record
+
+# So many windows show which size is usual by now.
+_LAST = 7
 
 
 @frozen
@@ -36,7 +40,8 @@ class Window:
     """The contents of one step. `backwards` are those of the first rank, `size` counts those from the main call path.
 
     `shares` are the losses of all ranks by place; empty where the losses of a backward are unknown. `crosses`: the
-    window contains micro-batches of the previous epoch.
+    window contains micro-batches of the previous epoch. `drawn` counts the batches that a loader gave since the last
+    step, 0 where that is not known.
     """
 
     step: Moment
@@ -45,6 +50,7 @@ class Window:
     shares: Mapping[str, tuple[Share, ...]]
     known: bool
     crosses: bool = False
+    drawn: int = 0
 
     @property
     def total(self) -> float:
@@ -88,6 +94,12 @@ class Windows:
         """The steady windows with known target weights."""
         return [w for w in self.steady if w.shares]
 
+    def since(self, backwards: int) -> Windows:
+        """The windows after a number of backwards, none of two epochs; `usual` grows with the last windows."""
+        later = [w for w in self.windows if w.step.event["backwards"] > backwards and not w.crosses]
+        last = [w.size for w in self.windows if w.size and not w.crosses][-_LAST:]
+        return replace(self, windows=tuple(later), usual=max(self.usual, _usual(last)))
+
     @property
     def total(self) -> float:
         """The median total weight of all targets over windows."""
@@ -123,6 +135,7 @@ def windows(history: History, records: Sequence[Record]) -> Windows:
     first = by_rank[history.ranks[0]]
     found: list[Window] = []
     crosses = False
+    before: Event = {}
     for moment in history.moments:
         if moment.kind == "epoch":
             crosses = bool(moment.waiting)
@@ -133,8 +146,9 @@ def windows(history: History, records: Sequence[Record]) -> Windows:
             keys = Counter(first.backwards[n]["key"] for n in backwards if n in first.backwards)
             size = max(keys.values(), default=0)
             shares = _shares(moment.factors[0], by_rank)
-            found.append(Window(moment, backwards, size, shares, moment.known, crosses))
-            crosses = False
+            drawn = _drawn(before, moment.event)
+            found.append(Window(moment, backwards, size, shares, moment.known, crosses, drawn))
+            crosses, before = False, moment.event
     usual = _usual([w.size for w in found if w.size])
     every = Counter(
         first.backwards[n]["key"] for w in found for n in w.backwards if n in first.backwards
@@ -143,6 +157,12 @@ def windows(history: History, records: Sequence[Record]) -> Windows:
         every = Counter(moment.event["key"] for moment in history.of("backward"))
     main = every.most_common(1)[0][0] if every else ""
     return Windows(history, by_rank, tuple(found), usual, main)
+
+
+def _drawn(before: Event, step: Event) -> int:
+    """The batches that were fetched between two steps, of one dataset."""
+    known = before.get("source", step.get("source")) == step.get("source")
+    return step.get("fetched", 0) - before.get("fetched", 0) if known else 0
 
 
 def _usual(sizes: Sequence[int]) -> int:

@@ -45,6 +45,7 @@ class _Options:
     ignore: tuple[str, ...]
     min_confidence: str | None
     no_check: bool
+    figures: bool
     output_format: str | None
     outputs: tuple[tuple[str, str], ...]
     exit_zero: bool
@@ -104,6 +105,7 @@ class _Command(click.Command):
 @options.rules("--ignore", "Leave these rules out.")
 @options.MIN_CONFIDENCE
 @options.flag("--no-check", told="Do not compare with the findings of `check` in the same files.")
+@options.flag("--figures", told="Add what was measured of each update to json and json-lines.")
 @click.option(
     "--output-format", type=click.Choice(keys.FORMATS), help="How to print findings (full)."
 )
@@ -125,7 +127,7 @@ def command(**given: Any) -> int:
 
 
 def _ran(given: _Options) -> int:
-    from accumlint.runtime import judging, launching, records, reports
+    from accumlint.runtime import judging, launching, measurements, records, reports
 
     asked = replace(
         options.settled(given.configs, given.isolated, given.known),
@@ -144,7 +146,8 @@ def _ran(given: _Options) -> int:
     failed = ended.failure(judged.updates, noted=bool(noted))
     if failed and not judged.answers:
         raise Misuse(failed)
-    found = reports.joined(judged.answers, asked, read=not given.no_check)
+    measured = [measurements.measured(windows) for windows in judged.windows if windows.windows]
+    found = reports.joined(judged.answers, measured, asked, read=not given.no_check)
     written = _delivered(found.checked, given)
     if not given.quiet:
         output.put(_summary(judged.notes, found, judged.updates), sys.stderr)
@@ -157,7 +160,7 @@ def _ran(given: _Options) -> int:
 def _delivered(results: Sequence[Checked], given: _Options) -> int:
     """Prints and writes the results, and returns the gravest exit code of what failed."""
     # The summary of a check speaks of files and of what was read; a run has updates.
-    look = replace(given.look, root=repository(Path.cwd()), quiet=True)
+    look = replace(given.look, root=repository(Path.cwd()), quiet=True, figures=given.figures)
     printed = tuple(name for name, file in given.outputs if not file)
     for name in printed or (given.output_format or "full",):
         output.put(reporter(name)(results, look))

@@ -10,6 +10,7 @@ from accumlint.diagnostics.drawing.components import details, prose, source
 from accumlint.diagnostics.drawing.html_document import document
 from accumlint.diagnostics.drawing.loops_page import picture, sums
 from accumlint.diagnostics.drawing.markup import Markup, element, lines
+from accumlint.diagnostics.drawing.updates_charts import section
 from accumlint.diagnostics.reporting.paths import relative
 from accumlint.diagnostics.reporting.terminal import Look
 from accumlint.diagnostics.results.report import Checked, Fix, Report
@@ -25,9 +26,11 @@ def page(results: Sequence[Checked], told: Sequence[str], look: Look) -> str:
     root = look.root
     reports = [report for result in results for report in result.reports]
     names = {id(report): f"finding-{number}" for number, report in enumerate(reports, 1)}
+    measured = [one for result in results for one in result.measured]
+    title = "accumlint run" if measured else "accumlint check"
     header = element(
         "header",
-        element("h1", "accumlint check"),
+        element("h1", title),
         element("p", told[0], class_="tally"),
         *(element("p", line.removeprefix("[*] "), class_="setting") for line in told[1:]),
         _filter(reports),
@@ -36,10 +39,11 @@ def page(results: Sequence[Checked], told: Sequence[str], look: Look) -> str:
     main = element(
         "main",
         *(article(report, names[id(report)], root) for report in reports),
+        *(section(one, f"updates-{number}") for number, one in enumerate(measured, 1)),
         left_over(results, everything=look.coverage),
         class_="wide",
     )
-    return document(f"accumlint check: {told[0]}", header, main)
+    return document(f"{title}: {told[0]}", header, main)
 
 
 def _filter(reports: Sequence[Report]) -> Markup:

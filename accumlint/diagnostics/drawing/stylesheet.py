@@ -140,6 +140,8 @@ figcaption strong { color: var(--ink); font-weight: 600; }
 .charts figcaption { min-height: 4.2em; }
 .charts figcaption strong { display: block; }
 .charts svg { max-width: 100%; height: auto; }
+.updates.charts figure { max-width: 27rem; }
+.updates .keys { min-height: 1.5em; }
 /* Where more stands at the right, the edge is shaded: the shade stays, and what covers it moves with the content. */
 .scroll {
   overflow-x: auto; background: no-repeat right / .75rem 100%;
@@ -189,6 +191,11 @@ svg .raised { stroke: var(--bad); stroke-width: 2.5; }
 svg .curve { stroke-width: 2; }
 svg .curve.good { stroke: var(--blue); }
 svg .curve.bad { stroke: var(--bad); }
+svg .curve.applied { stroke: var(--blue); }
+svg .curve.wanted { stroke: var(--ink); stroke-dasharray: 7 4; }
+svg .curve.unclipped { stroke: var(--line); stroke-width: 6; }
+svg .dots { stroke: var(--blue); stroke-width: 5; stroke-linecap: round; }
+svg .span { stroke: var(--quiet); stroke-width: 1.5; }
 .sheet { fill: var(--paper); }
 svg text.head { font-size: 15px; font-weight: 650; }
 svg text.told { font-weight: 600; }

@@ -31,7 +31,8 @@ class Look:
     """What the reader's terminal can show, and what some formats are asked for besides.
 
     Paths are told relative to the `root`. `category` and `silenced` (show silenced findings, too) are SARIF's. What is
-    `quiet` says nothing about the run. With `coverage`, every backward call is told with how far it was read.
+    `quiet` says nothing about the run. With `coverage`, every backward call is told with how far it was read; with
+    `figures`, JSON has what a run measured of each update.
     """
 
     color: bool = False
@@ -41,6 +42,7 @@ class Look:
     silenced: bool = False
     quiet: bool = False
     coverage: bool = False
+    figures: bool = False
 
     def paint(self, text: str, paint: str) -> str:
         return f"\x1b[{_PAINTS[paint]}m{text}\x1b[0m" if self.color and text else text

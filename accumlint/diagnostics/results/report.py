@@ -9,6 +9,7 @@ from accumlint.common.frozen import frozen
 from accumlint.common.place import Place
 from accumlint.common.problem import Problem
 from accumlint.diagnostics.results.diagram import Loop
+from accumlint.diagnostics.results.measured import Measured
 
 
 @frozen
@@ -208,7 +209,7 @@ class Checked:
     """What checking one file gave; `mended` are the findings that were fixed before.
 
     `backwards` are the backward calls of its training loops, with how they were read. Of a test whose findings are
-    not asked for, `in_tests` has their codes, and nothing else is told.
+    not asked for, `in_tests` has their codes, and nothing else is told. `measured` are the figures of a run.
     """
 
     shown: str
@@ -218,6 +219,7 @@ class Checked:
     backwards: tuple[Backward, ...] = ()
     mended: tuple[Report, ...] = ()
     in_tests: tuple[str, ...] = ()
+    measured: tuple[Measured, ...] = ()
 
     @property
     def unreached(self) -> int:

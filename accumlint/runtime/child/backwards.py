@@ -82,6 +82,7 @@ def _begun(recorder: Recorder, roots: list[torch.Tensor], options: dict[str, Any
     """The event of a backward that is about to run."""
     place = user_location()
     recorder.backwards += 1
+    recorder.trained = recorder.source
     recorder.drawn[recorder.source] = recorder.drawn.get(recorder.source, 0) + 1
     event = recorder.note(
         "backward", place, number=recorder.backwards, losses=[], gradients={}, calls=place.calls,

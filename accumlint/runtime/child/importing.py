@@ -26,12 +26,20 @@ _OBSERVERS = {
 
 def watch(*, torch: bool = True) -> None:
     """Installs the observers: now for imported modules, later for the rest; torch's own is optional."""
-    if any(isinstance(finder, _Finder) for finder in sys.meta_path):
+    if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
+        sys.meta_path.insert(0, _Finder())
+    if torch and "torch" in sys.modules:
+        # This comes back for the other modules.
+        _call("torch")
         return
-    sys.meta_path.insert(0, _Finder())
     for name in _OBSERVERS:
-        if name in sys.modules and (torch or name != "torch"):
+        if name in sys.modules and name != "torch":
             _call(name)
+
+
+def forget() -> None:
+    """Stops waiting for modules."""
+    sys.meta_path[:] = [finder for finder in sys.meta_path if not isinstance(finder, _Finder)]
 
 
 def _call(name: str) -> None:

@@ -18,6 +18,13 @@ def observe(_: Any) -> None:
 
 def start(options: WatchOptions) -> Recorder:
     """Observes torch from now on."""
+    made = Recorder(options)
+    install(made)
+    return made
+
+
+def install(recorder: Recorder) -> None:
+    """Installs the observers of a recorder, also after a rest."""
     from accumlint.runtime.child import (
         averages,
         backwards,
@@ -31,12 +38,11 @@ def start(options: WatchOptions) -> Recorder:
 
     if RECORDERS:
         raise RuntimeError("torch is observed already")
-    made = Recorder(options)
-    RECORDERS.append(made)
+    RECORDERS.append(recorder)
     for part in (criteria, backwards, steps, scalers, loaders, ranks, averages):
-        part.observe(made)
+        part.observe(recorder)
     importing.watch(torch=False)
-    atexit.register(made.finish, "ended")
-    made.patches.undo_by(lambda: atexit.unregister(made.finish))
-    made.patches.undo_by(RECORDERS.clear)
-    return made
+    recorder.patches.undo_by(importing.forget)
+    atexit.register(recorder.finish, "ended")
+    recorder.patches.undo_by(lambda: atexit.unregister(recorder.finish))
+    recorder.patches.undo_by(RECORDERS.clear)

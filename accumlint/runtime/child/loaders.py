@@ -34,7 +34,10 @@ def observe(recorder: Recorder) -> None:
     @functools.wraps(fetch)
     def fetching(self: Any) -> Any:
         recorder.source = id(self._dataset)
-        return fetch(self)
+        batch = fetch(self)
+        if recorder.watches and torch.is_grad_enabled():
+            recorder.fetched[recorder.source] = recorder.fetched.get(recorder.source, 0) + 1
+        return batch
 
     recorder.patches.put(DataLoader, "__iter__", beginning)
     recorder.patches.put(_BaseDataLoaderIter, "__next__", fetching)

@@ -60,6 +60,9 @@ class Recorder:
         # The dataset of the last fetch, and the backwards since each dataset's epoch began.
         self.source = 0
         self.drawn: dict[int, int] = {}
+        # The batches that were fetched from each dataset, and the dataset of the last backward.
+        self.fetched: dict[int, int] = {}
+        self.trained = 0
         self._after_epoch = 0
         self._pid = os.getpid()
         self._written = False
@@ -68,6 +71,11 @@ class Recorder:
         self.patches = Patches()
         # Called at the end.
         self.done: Callable[[], None] | None = None
+        # What follows steps, and stays during a rest: torch's hooks cannot be removed while they run.
+        self.step_hooks: list[Callable[[], None]] = []
+        self.rested: Callable[[torch.optim.Optimizer], None] | None = None
+        # The optimizer of a later window.
+        self._awaited: int | None = None
 
     @property
     def watches(self) -> bool:
@@ -118,7 +126,8 @@ class Recorder:
         for number, optimizer in enumerate(self.optimizers):
             alive = optimizer()
             if alive is not None:
-                self.samples[number].settle(alive)
+                if self.active:
+                    self.samples[number].settle(alive)
                 yield number, self.samples[number]
 
     def touching(self, parameters: set[int]) -> Iterator[tuple[int, Sample]]:
@@ -131,12 +140,29 @@ class Recorder:
         """The sample of the optimizer of an event, None where that has gone."""
         return dict(self.sampled()).get(event["optimizer"])
 
-    def release(self) -> None:
-        """Restores torch."""
+    def rest(self) -> None:
+        """Restores torch, but for the hooks that follow steps."""
         self.active = False
         self.patches.undo()
         for sample in self.samples:
             sample.release()
+
+    def release(self) -> None:
+        """Restores torch."""
+        self.rest()
+        for remove in self.step_hooks:
+            remove()
+        self.step_hooks.clear()
+
+    def again(self, optimizer: int) -> None:
+        """Records one more window, after a step of the optimizer and with the observers installed again."""
+        self.active = True
+        self._awaited = optimizer
+        self._after_epoch = 0
+        self.updates.clear()
+        self.forwards.clear()
+        # Hooks the parameters again.
+        list(self.sampled())
 
     def stepped(self, number: int) -> None:
         """Called after a step: writes the events, and ends the process when everything was seen."""
@@ -172,6 +198,8 @@ class Recorder:
             os._exit(0)
 
     def _has_seen_all(self) -> bool:
+        if self._awaited is not None:
+            return self._awaited in self.updates or max(self.updates.values()) > 1
         if max(self.updates.values()) < self.options.windows:
             return False
         if self._after_epoch:

@@ -49,9 +49,11 @@ class Sample:
             self._hook(at, p)
 
     def release(self) -> None:
-        """Removes the hooks."""
+        """Removes the hooks; `settle` sets them again."""
         for handle in filter(None, self._handles):
             handle.remove()
+        self._handles = [None] * len(self._handles)
+        self.incoming()
 
     def _hook(self, at: int, parameter: torch.Tensor) -> None:
         """Hooks the gradient of a parameter, once it is trainable."""

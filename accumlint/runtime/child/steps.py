@@ -45,6 +45,8 @@ def _observe_building(recorder: Recorder) -> None:
 
 
 def _observe_steps(recorder: Recorder) -> None:
+    if recorder.step_hooks:
+        return
     open_: list[Event] = []
 
     def before(optimizer: Any, args: Any, kwargs: Any) -> None:
@@ -52,11 +54,15 @@ def _observe_steps(recorder: Recorder) -> None:
             open_.append(begun(recorder, optimizer))
 
     def after(optimizer: Any, args: Any, kwargs: Any) -> None:
-        if open_ and recorder.watches:
+        if recorder.rested is not None and not recorder.active:
+            recorder.rested(optimizer)
+        elif open_ and recorder.watches:
             ended(recorder, open_.pop())
 
-    recorder.patches.undo_by(register_optimizer_step_pre_hook(before).remove)
-    recorder.patches.undo_by(register_optimizer_step_post_hook(after).remove)
+    recorder.step_hooks += (
+        register_optimizer_step_pre_hook(before).remove,
+        register_optimizer_step_post_hook(after).remove,
+    )
 
 
 def begun(recorder: Recorder, optimizer: Any) -> Event:
@@ -66,6 +72,7 @@ def begun(recorder: Recorder, optimizer: Any) -> Event:
     _applied(recorder, event)
     scale = getattr(optimizer, "grad_scale", None)
     event["scale"] = scale if isinstance(scale, torch.Tensor) else None
+    event |= {"source": recorder.trained, "fetched": recorder.fetched.get(recorder.trained, 0)}
     event["rate"] = float(optimizer.param_groups[0].get("lr", 0.0))
     return event
 
