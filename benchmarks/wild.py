@@ -2,6 +2,7 @@
 
     python benchmarks/wild.py --files FOLDER --clone DIR       fetches the commits, runs each loop
     python benchmarks/wild.py --files FOLDER --repos DIR       uses the repositories that are there
+    ... --only OWNER/NAME                                      confirms those of one repository
     python benchmarks/wild.py --write                          writes the page's table from docs/data/wild.toml
     python benchmarks/wild.py --check                          ends with 1 where the page has another table
 
@@ -47,6 +48,7 @@ class Arguments(argparse.Namespace):
     clone: Path | None
     repos: Path | None
     host: str
+    only: str
     write: bool
     check: bool
 
@@ -110,6 +112,9 @@ def main(asked: Arguments) -> int:
     repositories = asked.clone or asked.repos
     if not asked.files or not repositories:
         raise InputError("--files and one of --clone and --repos are needed")
+    found = [each for each in found if asked.only in ("", each.source.repository)]
+    if not found:
+        raise InputError(f"--only: the page has no defect of {asked.only}")
     sources = sorted({each.source for each in found})
     for problem in write(sources, repositories, asked.files, asked.host if asked.clone else None):
         print(f"not to be had: {problem}", file=sys.stderr)
@@ -126,6 +131,7 @@ if __name__ == "__main__":
     parser.add_argument("--clone", type=Path, help="where repositories are fetched to")
     parser.add_argument("--repos", type=Path, help="where repositories are")
     parser.add_argument("--host", default=HOST, help=f"where they are fetched from ({HOST})")
+    parser.add_argument("--only", default="", help="the repository whose defects are confirmed")
     parser.add_argument("--write", action="store_true", help="write the table of the page")
     parser.add_argument("--check", action="store_true", help="compare the table of the page")
     try:

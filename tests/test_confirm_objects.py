@@ -93,6 +93,36 @@ def test_loops_are_decided_with_what_libraries_promise(tmp_path: Path) -> None:
     assert found == {what: (wanted, "") for what, (_, _, wanted) in LOOPS.items()}
 
 
+# The optimizer is another file's, and may reduce; the loop itself reduces a flag alone.
+FLAGGED = f"""\
+import torch.distributed as dist
+{HEAD}def train(model, loader, kit, accumulation_steps, flag):
+    optimizer = kit.optimizer(model)
+    scaler = torch.amp.GradScaler("cuda")
+    for step, (inputs, labels) in enumerate(loader):
+        labels[:, :2] = -100
+        loss = F.cross_entropy(model(inputs).view(-1, 8), labels.view(-1))
+        scaler.scale(loss / accumulation_steps).backward()
+        if (step + 1) % accumulation_steps == 0:
+            dist.all_reduce(flag)
+            scaler.step(optimizer)
+            scaler.update()
+            optimizer.zero_grad()
+"""
+
+
+def test_means_are_asked_about_on_one_rank_where_no_gradient_is_reduced(tmp_path: Path) -> None:
+    file = tmp_path / "train.py"
+    file.write_text(FLAGGED)
+    target = Target(file.name, str(file), Settings(tmp_path, select=("ACC101",)))
+    plans, _ = gathered([Request(target)], Overrides(), mend=False)
+    assert [plan.ranks for plan in plans] == [1]
+    (answer,) = confirm(plans, Options(), lambda _: None)
+    assert answer.verdict is CONFIRMED
+    assert answer.control is not None
+    assert answer.control.what.startswith("equal numbers of targets")
+
+
 def test_the_loop_of_a_stock_trainer_is_left_to_a_run_of_the_script(tmp_path: Path) -> None:
     file = tmp_path / "tune.py"
     file.write_text(

@@ -67,14 +67,14 @@ def raw(ran: Ran) -> list[str]:
     return [*_RAW.findall(text), *(row for row in commands if not _MEANT.match(row))]
 
 
-@pytest.fixture
-def tree(tmp_path: Path) -> Path:
+def planted(folder: Path) -> Path:
+    """The files of the hostile tree, in a folder."""
     for number, name in enumerate(NAMES):
-        (tmp_path / name).write_text(FIXABLE if number % 2 else FLAGGED)
+        (folder / name).write_text(FIXABLE if number % 2 else FLAGGED)
     for name in BROKEN:
-        (tmp_path / name).write_text("def (:\n    loss.backward()\n")
-    (tmp_path / FOLDER).mkdir()
-    (tmp_path / FOLDER / "train.py").write_text(FIXABLE)
+        (folder / name).write_text("def (:\n    loss.backward()\n")
+    (folder / FOLDER).mkdir()
+    (folder / FOLDER / "train.py").write_text(FIXABLE)
     cell: dict[str, object] = {
         "cell_type": "code",
         "id": EVIL,
@@ -82,14 +82,35 @@ def tree(tmp_path: Path) -> Path:
         "outputs": [],
         "source": FIXABLE,
     }
-    (tmp_path / "::error::\x1b[31mn.ipynb").write_text(json.dumps({"cells": [cell]}))
-    return tmp_path
+    (folder / "::error::\x1b[31mn.ipynb").write_text(json.dumps({"cells": [cell]}))
+    return folder
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    return planted(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def checked(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tree whose files are old enough for their results to be kept."""
+    tmp_path_factory.mktemp("home", numbered=False)
+    folder = planted(tmp_path_factory.mktemp("tree", numbered=False))
+    for file in (folder, *folder.rglob("*")):
+        os.utime(file, (1, 1))
+    return folder
 
 
 @pytest.mark.parametrize("statistics", [False, True], ids=["findings", "statistics"])
 @pytest.mark.parametrize("name", setting_keys.FORMATS)
-def test_no_format_prints_what_is_obeyed(run: Run, tree: Path, name: str, statistics: bool) -> None:
-    ran = run("check", "--output-format", name, *(["--statistics"] if statistics else []))
+def test_no_format_prints_what_is_obeyed(
+    run: Run, checked: Path, monkeypatch: pytest.MonkeyPatch, name: str, statistics: bool
+) -> None:
+    monkeypatch.chdir(checked)
+    # The key of a cache lies in its user's home.
+    monkeypatch.setenv("XDG_CACHE_HOME", str(checked.with_name("home")))
+    shown = ("--output-format", name, *(["--statistics"] if statistics else []))
+    ran = run("check", "--cache-dir", str(checked.with_name("cache")), *shown)
     assert ran.code == 2
     assert raw(ran) == []
     if ran.out.startswith("<?xml"):

@@ -21,8 +21,9 @@ DATA = ROOT / "docs" / "data" / "wild.toml"
 FOUND: list[dict[str, Any]] = tomllib.loads(DATA.read_text(encoding="utf-8"))["defect"]
 
 
-def test_the_table_is_made_from_the_data() -> None:
-    command = [sys.executable, str(ROOT / "benchmarks" / "wild.py"), "--check"]
+@pytest.mark.parametrize("script", ["wild.py", "history.py"])
+def test_the_table_is_made_from_the_data(script: str) -> None:
+    command = [sys.executable, str(ROOT / "benchmarks" / script), "--check"]
     assert subprocess.run(command, check=False).returncode == 0
 
 
@@ -36,3 +37,16 @@ def test_each_defect_changes_updates_and_is_measured(found: dict[str, Any]) -> N
     assert re.search(
         r"in the newest commit, of \d{4}-\d\d-\d\d$|fixed (since|in \[#\d)", found["state"]
     )
+
+
+FIXES: list[dict[str, Any]] = tomllib.loads(
+    (ROOT / "docs" / "data" / "fixes.toml").read_text(encoding="utf-8")
+)["fix"]
+
+
+@pytest.mark.parametrize("fix", FIXES, ids=lambda f: f"{f['repository']}-{f['after'][:7]}")
+def test_each_fix_names_two_commits_and_what_was_found(fix: dict[str, Any]) -> None:
+    assert fix["before"] != fix["after"]
+    assert all(re.fullmatch("[0-9a-f]{40}", fix[side]) for side in ("before", "after"))
+    assert fix["places"]
+    assert all(packs.knows(place["code"]) for place in fix["places"])

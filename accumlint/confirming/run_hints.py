@@ -21,8 +21,9 @@ def of_program(program: Program) -> dict[str, str]:
 
 
 def is_distributed(events: Sequence[t.Event]) -> bool:
-    """True when the loop uses several ranks: with a wrapper that reduces, or its own reductions."""
-    return reduces(events, False) or any(isinstance(event, t.Reduce) for event in events)
+    """True when the loop trains on several ranks: a wrapper reduces, or the loop reduces what its updates depend on."""
+    reduced = (event.what for event in events if isinstance(event, t.Reduce))
+    return reduces(events, False) or any(what != "other" for what in reduced)
 
 
 def roles(events: Iterable[t.Event]) -> dict[str, str]:

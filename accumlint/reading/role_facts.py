@@ -63,6 +63,9 @@ class Facts(Notes):
                         elif op == "+":
                             self.totals.add(key)
                             self.sums.setdefault(key, []).append(tuple(self.stack))
+                case p.Do(value=p.Call(func=p.Name(id="next"))):
+                    # What a resumed run skips fills no window.
+                    pass
                 case p.Do(value=value):
                     self.expr(value, NO_KEYS)
                 case p.Return(value=value):
