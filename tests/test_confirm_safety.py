@@ -139,7 +139,7 @@ def test_acts_of_one_rank_of_two_and_what_stands_beside_them(tmp_path: Path) -> 
     before = everything(tmp_path)
     # Ranks that wait in vain do so for a share of the limit.
     ran = command(
-        tmp_path, *files, "--select", "ACC102", "--nproc-per-node", "2", "--timeout", "20"
+        tmp_path, *files, "--select", "ACC102", "--nproc-per-node", "2", "--timeout", "16"
     )
     found = verdicts(ran)
     assert {act: found[act]["reason"] for act in TOGETHER} == TOGETHER

@@ -94,8 +94,10 @@ def tree(tmp_path: Path) -> Path:
 @pytest.fixture(scope="module")
 def checked(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A tree whose files are old enough for their results to be kept."""
-    tmp_path_factory.mktemp("home", numbered=False)
-    folder = planted(tmp_path_factory.mktemp("tree", numbered=False))
+    top = tmp_path_factory.mktemp("hostile")
+    for name in ("home", "tree"):
+        (top / name).mkdir()
+    folder = planted(top / "tree")
     for file in (folder, *folder.rglob("*")):
         os.utime(file, (1, 1))
     return folder

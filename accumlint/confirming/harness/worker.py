@@ -72,10 +72,8 @@ def main(path: str) -> None:
     store = _store(hosts, order["timeout"])
     for number, job in enumerate(order["jobs"]):
         _in_a_fork(job, Rank(order, rank, world, number, store))
-    if hosts and order["jobs"]:
-        # The store ends with this process.
-        last = len(order["jobs"]) - 1
-        store.wait([f"ended/{last}/{other}" for other in range(world)])
+        # A rank that hangs would be missed in the next job, and the store ends with the process that hosts it.
+        store.wait([f"ended/{number}/{other}" for other in range(world)])
 
 
 def _store(hosts: bool, timeout: float) -> dist.TCPStore:
