@@ -210,7 +210,7 @@ class _Question:
             if made.endswith("Trainer"):
                 unfollowed = f"`{made}` holds the loop, and a fake of it would only repeat what the finding says"
             return Plan(self.report, rule, 1, None, reason or unfollowed)
-        several = 2 if run_hints.is_distributed(self.events) else 1
+        several = 2 if run_hints.is_distributed(self.events, rule.symptom) else 1
         ranks = self.overrides.ranks or max(several, rule.ranks)
         return Plan(self.report, rule, ranks, self._job(entry, slice_))
 

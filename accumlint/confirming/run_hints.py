@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from accumlint.reading import frameworks, names
 from accumlint.reading import ir as p
 from accumlint.reading.program import Program
+from accumlint.rule import Symptom
 from accumlint.tracing import name_roles
 from accumlint.tracing import trace as t
 
@@ -20,10 +21,15 @@ def of_program(program: Program) -> dict[str, str]:
     return found
 
 
-def is_distributed(events: Sequence[t.Event]) -> bool:
-    """True when the loop trains on several ranks: a wrapper reduces, or the loop reduces what its updates depend on."""
-    reduced = (event.what for event in events if isinstance(event, t.Reduce))
-    return reduces(events, False) or any(what != "other" for what in reduced)
+def is_distributed(events: Sequence[t.Event], symptom: Symptom | None = None) -> bool:
+    """True when the loop uses several ranks: with a wrapper that reduces, or its own reductions.
+
+    How targets weigh is asked of one rank where only flags are reduced: a fake may stand for the optimizer that reduces
+    the gradients.
+    """
+    reduced = {event.what for event in events if isinstance(event, t.Reduce)}
+    flags = {"other"} if symptom is Symptom.WEIGHTS else set[str]()
+    return reduces(events, False) or bool(reduced - flags)
 
 
 def roles(events: Iterable[t.Event]) -> dict[str, str]:
