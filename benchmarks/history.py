@@ -11,7 +11,6 @@ The exit code is 1 where a defect is not found before or is found afterwards.
 
 from __future__ import annotations
 
-import argparse
 import json
 import subprocess
 import sys
@@ -20,13 +19,12 @@ from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 
-from checkouts import PROJECT, write
-from document import filled, put
-from labelled import InputError, Source, toml
+from checkouts import PROJECT
+from labelled import Source, toml
+from rows import HOST, Arguments, fetched, put_or_compared, run
 
 ROOT = Path(__file__).parents[1]
 DATA, PAGE, MARK = ROOT / "docs" / "data" / "fixes.toml", ROOT / "docs" / "wild.md", "history"
-HOST = "https://github.com"
 OPTIONS = (
     "--isolated",
     "--no-cache",
@@ -59,16 +57,6 @@ class Fix:
     pull: int
     was: str
     places: tuple[Place, ...]
-
-
-class Arguments(argparse.Namespace):
-    files: Path | None
-    clone: Path | None
-    repos: Path | None
-    host: str
-    only: str
-    write: bool
-    check: bool
 
 
 def fixes(file: Path = DATA) -> list[Fix]:
@@ -137,45 +125,21 @@ def main(asked: Arguments) -> int:
     """Does what the command line asks for, and returns the exit code."""
     found = fixes()
     page = '<div class="stacked" markdown>\n\n' + "\n".join(rows(found)) + "\n\n</div>"
-    if asked.check:
-        return int(filled(PAGE, MARK, page) != PAGE.read_text(encoding="utf-8"))
-    if asked.write:
-        put(PAGE, MARK, page)
-        return 0
-    repositories = asked.clone or asked.repos
-    if not asked.files or not repositories:
-        raise InputError("--files and one of --clone and --repos are needed")
-    found = [each for each in found if asked.only in ("", each.repository)]
-    if not found:
-        raise InputError(f"--only: the page has no fix of {asked.only}")
-    sources = sorted(
-        {
-            Source(each.repository, commit, place.path)
-            for each in found
-            for commit in (each.before, each.after)
-            for place in each.places
-        }
+    if (code := put_or_compared(asked, PAGE, MARK, page)) is not None:
+        return code
+    sources = (
+        Source(each.repository, commit, place.path)
+        for each in found
+        for commit in (each.before, each.after)
+        for place in each.places
     )
-    for problem in write(sources, repositories, asked.files, asked.host if asked.clone else None):
-        print(f"not to be had: {problem}", file=sys.stderr)
-    wrong = list(contradicted(found, asked.files))
+    files = fetched(asked, sources)
+    found = [each for each in found if asked.asks_for(each.repository)]
+    wrong = list(contradicted(found, files))
     count = sum(len(each.places) for each in found)
     print(f"{count - len(wrong)} of {count} found before and silent after")
     return int(bool(wrong))
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--files", type=Path, help="the folder that checkouts are written to")
-    parser.add_argument("--clone", type=Path, help="where repositories are fetched to")
-    parser.add_argument("--repos", type=Path, help="where repositories are")
-    parser.add_argument("--host", default=HOST, help=f"where they are fetched from ({HOST})")
-    parser.add_argument("--only", default="", help="the repository whose fixes are checked")
-    parser.add_argument("--write", action="store_true", help="write the table of the page")
-    parser.add_argument("--check", action="store_true", help="compare the table of the page")
-    try:
-        sys.exit(main(parser.parse_args(namespace=Arguments())))
-    except InputError as problem:
-        sys.exit(f"history.py: {problem}")
+    run(__doc__, main)

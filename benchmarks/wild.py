@@ -12,7 +12,6 @@ A loop is run by `accumlint confirm`, on data that accumlint makes up, in the pr
 
 from __future__ import annotations
 
-import argparse
 import json
 import subprocess
 import sys
@@ -22,13 +21,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from checkouts import PROJECT, write
-from document import filled, put
-from labelled import InputError, Source, source, toml
+from checkouts import PROJECT
+from labelled import Source, source, toml
+from rows import HOST, Arguments, fetched, put_or_compared, run
 
 ROOT = Path(__file__).parents[1]
 DATA, PAGE, MARK = ROOT / "docs" / "data" / "wild.toml", ROOT / "docs" / "wild.md", "defects"
-HOST = "https://github.com"
 OPTIONS = ("--isolated", "--output-format", "json", "--timeout", "300")
 
 
@@ -41,16 +39,6 @@ class Defect:
     code: str
     measured: str
     state: str
-
-
-class Arguments(argparse.Namespace):
-    files: Path | None
-    clone: Path | None
-    repos: Path | None
-    host: str
-    only: str
-    write: bool
-    check: bool
 
 
 def defects(file: Path = DATA) -> list[Defect]:
@@ -104,37 +92,14 @@ def main(asked: Arguments) -> int:
     """Does what the command line asks for, and returns the exit code."""
     found = defects()
     page = "\n".join(rows(found))
-    if asked.check:
-        return int(filled(PAGE, MARK, page) != PAGE.read_text(encoding="utf-8"))
-    if asked.write:
-        put(PAGE, MARK, page)
-        return 0
-    repositories = asked.clone or asked.repos
-    if not asked.files or not repositories:
-        raise InputError("--files and one of --clone and --repos are needed")
-    found = [each for each in found if asked.only in ("", each.source.repository)]
-    if not found:
-        raise InputError(f"--only: the page has no defect of {asked.only}")
-    sources = sorted({each.source for each in found})
-    for problem in write(sources, repositories, asked.files, asked.host if asked.clone else None):
-        print(f"not to be had: {problem}", file=sys.stderr)
-    wrong = list(contradicted(found, asked.files))
+    if (code := put_or_compared(asked, PAGE, MARK, page)) is not None:
+        return code
+    files = fetched(asked, (each.source for each in found))
+    found = [each for each in found if asked.asks_for(each.source.repository)]
+    wrong = list(contradicted(found, files))
     print(f"{len(found) - len(wrong)} of {len(found)} confirmed as the page says")
     return int(bool(wrong))
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--files", type=Path, help="the folder that checkouts are written to")
-    parser.add_argument("--clone", type=Path, help="where repositories are fetched to")
-    parser.add_argument("--repos", type=Path, help="where repositories are")
-    parser.add_argument("--host", default=HOST, help=f"where they are fetched from ({HOST})")
-    parser.add_argument("--only", default="", help="the repository whose defects are confirmed")
-    parser.add_argument("--write", action="store_true", help="write the table of the page")
-    parser.add_argument("--check", action="store_true", help="compare the table of the page")
-    try:
-        sys.exit(main(parser.parse_args(namespace=Arguments())))
-    except InputError as problem:
-        sys.exit(f"wild.py: {problem}")
+    run(__doc__, main)
