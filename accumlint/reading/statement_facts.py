@@ -172,7 +172,7 @@ class Facts(list[Fact]):
         func, roles = node.func, self.roles
         last = func.name if isinstance(func, p.Attr) else p.dotted(func)
         fact.calls.add(last)
-        fact.callees.add(called(func))
+        fact.callees.add(callee_of(func))
         if isinstance(func, p.Name) and fact.function is not None:
             if any(func.id == param.name for param in fact.function.params):
                 fact.callees.add(CALLED_ITSELF)
@@ -266,7 +266,7 @@ def _reduces_a_gradient(node: p.Call) -> bool:
     )
 
 
-def called(func: p.Expr) -> str:
+def callee_of(func: p.Expr) -> str:
     """What a callee looks like: `name`, or `.name` of some receiver ("" for what torch's own objects do)."""
     if not isinstance(func, p.Attr):
         return p.dotted(func)

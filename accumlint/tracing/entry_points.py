@@ -14,7 +14,7 @@ from accumlint.reading.gradient_slice import Relevance, key
 from accumlint.reading.hooks import lineage
 from accumlint.reading.program import Program
 from accumlint.reading.project import Project
-from accumlint.reading.statement_facts import called
+from accumlint.reading.statement_facts import callee_of
 from accumlint.tracing import framework_driver as framework
 from accumlint.tracing import trace as t
 from accumlint.tracing.calls.call import Call
@@ -49,10 +49,10 @@ def entries(program: Program, slice_: Relevance, covered: set[p.Function]) -> It
     ]
     # A function that no training function calls stands outermost.
     inside = {
-        called(node.func)
+        callee_of(node.func)
         for f in training
         for node in p.walk(f.body)
-        if isinstance(node, p.Call) and called(node.func) != key(f)
+        if isinstance(node, p.Call) and callee_of(node.func) != key(f)
     }
     made = [(n, f) for f in program.functions for n in p.walk(f.body) if isinstance(n, p.Function)]
     nested = {inner for inner, _ in made}
@@ -95,7 +95,7 @@ def _only_leads_to(
 ) -> bool:
     """True for a function that does nothing to gradients but call those that ran already."""
     written = [n.func for n in p.walk(function.body) if isinstance(n, p.Call)]
-    leading = {called(func) for func in written} & slice_.reaching_backward
+    leading = {callee_of(func) for func in written} & slice_.reaching_backward
     clears = {p.dotted(func).rpartition(".")[2] for func in written} & names.CLEARS
     # Another class's method of the same name did not run for this one.
     beside = (f for f in training if f.owner and f.owner == function.owner and key(f) in leading)

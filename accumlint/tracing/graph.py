@@ -9,7 +9,7 @@ from accumlint.reading import ir as p
 from accumlint.reading import names
 from accumlint.reading.gradient_slice import key
 from accumlint.reading.program import Program
-from accumlint.reading.statement_facts import called
+from accumlint.reading.statement_facts import callee_of
 
 
 class CallGraph:
@@ -97,7 +97,7 @@ class CallGraph:
 
     @cached_property
     def _calls(self) -> frozenset[str]:
-        return frozenset(called(node.func) for node in self.program.of(p.Call))
+        return frozenset(callee_of(node.func) for node in self.program.of(p.Call))
 
     @cached_property
     def _callers(self) -> Mapping[str, Sequence[p.Function]]:
@@ -109,7 +109,7 @@ class CallGraph:
             if function not in self._asked:
                 nodes = p.walk(function.body)
                 self._asked[function] = frozenset(
-                    called(n.func) for n in nodes if isinstance(n, p.Call)
+                    callee_of(n.func) for n in nodes if isinstance(n, p.Call)
                 )
             for callee in self._asked[function]:
                 found.setdefault(callee, []).append(function)

@@ -9,7 +9,7 @@ from accumlint.common.frozen import frozen
 from accumlint.reading import ir as p
 from accumlint.reading.gradient_slice import Relevance, key
 from accumlint.reading.program import Program
-from accumlint.reading.statement_facts import called
+from accumlint.reading.statement_facts import callee_of
 from accumlint.tracing.budget import Budget
 
 Sides = Mapping[p.If, bool]
@@ -84,7 +84,7 @@ class _Calls:
         for function in (*program.functions, None):
             self._place(function.body if function else program.body, None, function)
         for node in program.of(p.Call):
-            self.named.setdefault(called(node.func), []).append(node)
+            self.named.setdefault(callee_of(node.func), []).append(node)
         loops = (n for kind in (p.For, p.While) for n in program.of(kind))
         training = (n for loop in loops if loop in slice_.backwards for n in program.above(loop))
         self.looping = frozenset(n for n in training if isinstance(n, p.Function))

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Set
 
 from accumlint.reading import ir as p
 from accumlint.reading.gradient_slice import Relevance
-from accumlint.reading.statement_facts import called
+from accumlint.reading.statement_facts import callee_of
 from accumlint.reading.usage import clears
 from accumlint.tracing import trace as t
 from accumlint.tracing.budget import STEPS_OF_WALK
@@ -99,7 +99,7 @@ class TripCounts:
             if isinstance(inner, p.For | p.While) and inner in self._relevance.backwards:
                 yield inner
             if isinstance(inner, p.Call):
-                callee = called(inner.func)
+                callee = callee_of(inner.func)
                 if callee in self._relevance.reaching_backward and callee not in seen:
                     seen.add(callee)
                     others = self.cross_file.named(callee)
