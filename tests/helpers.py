@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from accumlint.check import check_bytes
+from accumlint.check import Shared, check_bytes
 from accumlint.common.examples import ORDER as ORDER
 from accumlint.common.examples import blocks as blocks
 from accumlint.common.examples import markers as markers
@@ -18,6 +18,10 @@ from accumlint.files.inputs.cache import KEY, signed
 from accumlint.files.inputs.discovery import Target
 
 ROOT = Path(__file__).parents[1]
+# The folder of sources that stand alone. It does not exist: the folders around a file are searched for its project.
+NOWHERE = Path("/nowhere")
+# What the tests of a process read of the project around the fixtures.
+AROUND_FIXTURES = Shared()
 
 # One defect, on the line that says so; every other line is right.
 LOOP = """\
@@ -53,15 +57,19 @@ def unmarked(source: str) -> str:
     return _WHOLE_MARKER.sub("", source)
 
 
+def alone(name: str = "train.py", **settings: Any) -> Target:
+    """A file that stands alone, with these settings; where the name is absolute, the file at that path."""
+    return Target(name, str(NOWHERE / name), Settings(NOWHERE, **settings))
+
+
 def findings(source: str, name: str = "train.py", also: str = "") -> set[tuple[int, str]]:
     """Line and code of each finding under all rules that are not opt-in, and the rule `also`.
 
-    The source must be readable.
+    The source must be readable. An absolute name is the path of a fixture, whose project is read as well.
     """
-    target = Target(
-        name, os.path.join("/", name), Settings(Path("/"), extend_select=(also,) if also else ())
-    )
-    checked = check_bytes(source.encode(), target)
+    target = alone(name, extend_select=(also,) if also else ())
+    shared = AROUND_FIXTURES if os.path.isabs(name) else None
+    checked = check_bytes(source.encode(), target, shared)
     assert checked.problems == ()
     return {(report.mark.place.line, report.code) for report in checked.reports}
 

@@ -12,13 +12,12 @@ from pathlib import Path
 import libcst as cst
 import pytest
 from conftest import Run
+from helpers import alone
 
 from accumlint import reading, tracing
 from accumlint.check import check_bytes
 from accumlint.common.memo import Memory, Overspent
-from accumlint.config import Settings
 from accumlint.editing import name_bindings, statement_moves
-from accumlint.files.inputs.discovery import Target
 from accumlint.reading import ir as p
 from accumlint.reading.program import Program
 from accumlint.reading.project import Project
@@ -171,7 +170,7 @@ def test_a_move_goes_through_what_it_passes_once(monkeypatch: pytest.MonkeyPatch
             f"            optimizer.zero_grad()\n{between}            loss = model(x).mean() / steps\n"
             "            loss.backward()\n        optimizer.step()\n"
         )
-        checked = check_bytes(source.encode(), Target("train.py", "/train.py", Settings(Path("/"))))
+        checked = check_bytes(source.encode(), alone())
         assert any(report.fix for report in checked.reports)
         return len(asked)
 

@@ -133,6 +133,7 @@ def test_acts_of_a_process_alone(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
+@pytest.mark.whole
 def test_acts_of_one_rank_of_two_and_what_stands_beside_them(tmp_path: Path) -> None:
     files = [str(project(tmp_path, act)) for act in TOGETHER]
     files.append(str(Path(files[0]).with_name("train_with_revision.py")))

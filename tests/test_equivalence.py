@@ -13,7 +13,7 @@ import pytest
 from helpers import ROOT, findings
 
 pytest.importorskip("torch")
-pytestmark = pytest.mark.torch
+pytestmark = [pytest.mark.torch, pytest.mark.whole]
 
 SCRIPT = ROOT / "docs" / "examples" / "equivalence.py"
 WINDOW = 8

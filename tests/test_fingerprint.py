@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from textwrap import indent
 
 import pytest
-from helpers import LOOP
+from helpers import LOOP, alone
 
 from accumlint.check import check_bytes
-from accumlint.config import Settings
 from accumlint.diagnostics.results.fingerprint import line_hashes
 from accumlint.diagnostics.results.report import Report
-from accumlint.files.inputs.discovery import Target
 
 
 def reports(source: str) -> tuple[Report, ...]:
-    target = Target("train.py", "/train.py", Settings(Path("/"), select=("ACC102",)))
+    target = alone(select=("ACC102",))
     return check_bytes(source.encode(), target).reports
 
 

@@ -10,12 +10,10 @@ import ast
 from pathlib import Path
 
 import pytest
-from helpers import ROOT, blocks, markers, unmarked
+from helpers import ROOT, alone, blocks, markers, unmarked
 
-from accumlint.config import Settings
 from accumlint.diagnostics import fixing
 from accumlint.diagnostics.fixing import Fixed
-from accumlint.files.inputs.discovery import Target
 from accumlint.registry import packs
 from accumlint.registry.packs import Entry
 from accumlint.rule import Applicability
@@ -30,7 +28,7 @@ FIXING = (Applicability.SAFE, Applicability.UNSAFE)
 
 def fix(source: str, code: str, name: str = "train.py") -> Fixed:
     """What fixing the source makes of it; unsafely where the rule of this code has no safe fix."""
-    target = Target(name, f"/{name}", Settings(Path("/"), extend_select=(code,)))
+    target = alone(name, extend_select=(code,))
     unsafe = packs.rule(packs.find(code)).fix is Applicability.UNSAFE
     return fixing.fix(source.encode(), target, unsafe=unsafe)
 

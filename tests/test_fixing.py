@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from conftest import Run
+from helpers import alone
 
 from accumlint.check import check_bytes
 from accumlint.config import Settings
@@ -214,7 +215,7 @@ def test_full_shows_the_fix(run: Run, train: Path) -> None:
 
 
 def test_the_text_alone_can_be_fixed() -> None:
-    checked = check_bytes(SOURCE.encode(), Target("train.py", "/train.py", Settings(Path("/"))))
+    checked = check_bytes(SOURCE.encode(), alone())
     assert fixing.fixed(SOURCE, checked.reports) == FIXED
     assert fixing.fixed(SOURCE, []) == SOURCE
 

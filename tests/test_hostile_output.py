@@ -13,15 +13,14 @@ from xml.etree import ElementTree
 
 import pytest
 from conftest import Run
-from helpers import LOOP, Ran
+from helpers import LOOP, Ran, alone
 
 from accumlint.check import check_bytes
 from accumlint.cli.watch_mode import RUN
 from accumlint.common.memo import Memory
-from accumlint.config import Settings, setting_keys
+from accumlint.config import setting_keys
 from accumlint.diagnostics.reporting.diff import difference
 from accumlint.diagnostics.reporting.terminal import Look
-from accumlint.files.inputs.discovery import Target
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such names")
 
@@ -263,7 +262,7 @@ def test_a_hover_shows_no_picture_of_a_message(tmp_path: Path) -> None:
 
     from accumlint.server import protocol
 
-    checked = check_bytes(LOOP.encode(), Target("x.py", "/x.py", Settings(Path("/"))))
+    checked = check_bytes(LOOP.encode(), alone("x.py"))
     evil = "`a` ![x](https://example.com/x.png) <img src=x> \x1b[31m"
     reports = [replace(report, message=evil, condition=evil) for report in checked.reports]
     here = types.Position(0, 0)

@@ -11,6 +11,7 @@ from typing import Any
 
 import loops
 import pytest
+from helpers import NOWHERE, alone
 from losses import LOSSES, STEPS, truth
 
 from accumlint import check
@@ -72,16 +73,14 @@ def step(batch):
 
 # Divided by what each micro-batch holds: only beside a window of one, which `confirm` runs, is that no defect.
 NORMALISED = "a partial likelihood"
+# Every third, and all where CI asks for them.
+THIRD = [
+    pytest.param(name, marks=pytest.mark.whole if number % 3 else ())
+    for number, name in enumerate(LOSSES)
+]
 
 
-@pytest.mark.parametrize(
-    "loss",
-    [
-        pytest.param(name, marks=pytest.mark.whole if number % 3 else ())
-        for number, name in enumerate(LOSSES)
-        if name != NORMALISED
-    ],
-)
+@pytest.mark.parametrize("loss", [third for third in THIRD if third.values[0] != NORMALISED])
 def test_a_right_step_passes_and_a_wrong_one_is_as_far_off_as_it_is(loss: str) -> None:
     expression = LOSSES[loss]
     model, batches = made()
@@ -100,7 +99,7 @@ def test_a_right_step_passes_and_a_wrong_one_is_as_far_off_as_it_is(loss: str) -
     assert float(told[3]) == pytest.approx(factor, rel=1e-3)
 
 
-@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("loss", THIRD)
 def test_what_is_cleared_in_every_micro_batch_is_seen_whatever_the_loss(loss: str) -> None:
     model, batches = made()
     every = f"seen + 1 < {STEPS} and optimizer.zero_grad()"
@@ -187,7 +186,7 @@ def question(text: str, folder: Path) -> Plan:
 def asking(text: str) -> Plan:
     """As `question`, on the path through the loop of a script that has nothing else."""
     rule = next(packs.rule(entry) for entry in packs.catalogue() if entry.code == "ACC102")
-    target = Target("train.py", "/train.py", Settings(Path("/")))
+    target = alone()
     examined = check.examine(text.encode(), target, Shared())
     assert isinstance(examined, Examined)
     paths = (trace for traces in examined.exploration.traces for trace in traces)
@@ -212,7 +211,7 @@ def test_confirm_measures_each_loss_and_confirms_no_right_one(every: int) -> Non
         for divided in (False, True)
     ]
     texts = [loop(LOSSES[loss], divided, steps) for loss, divided, steps in asked]
-    answers = confirm([question(text, Path("/")) for text in texts], Options(), lambda _: None)
+    answers = confirm([question(text, NOWHERE) for text in texts], Options(), lambda _: None)
     for (loss, divided, steps), answer in zip(asked, answers, strict=True):
         if divided:
             assert answer.verdict is Verdict.REFUTED, f"{loss}, {steps}: {answer.reason}"
@@ -326,6 +325,7 @@ dist.destroy_process_group()
 """
 
 
+@pytest.mark.whole
 def test_every_rank_is_told_the_same(tmp_path: Path) -> None:
     (tmp_path / "ranks.py").write_text(RANKS)
     # torchrun imports torch once for all ranks.

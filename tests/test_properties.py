@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 from conftest import Run
-from helpers import LOOP, ROOT, markers
+from helpers import LOOP, ROOT, alone, markers
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -48,7 +48,7 @@ steady = settings(
 def found(source: str, also: str = "") -> list[tuple[str, str]]:
     """Code and statement of each finding: what stays when lines move. No fix is tried."""
     opted = (also,) if also else ()
-    target = Target("train.py", "/train.py", Settings(Path("/"), extend_select=opted))
+    target = alone(extend_select=opted)
     with room_to_recurse():
         result = examine(source.encode("utf-8", "surrogatepass"), target, Shared())
     checked = result.checked if isinstance(result, Examined) else result

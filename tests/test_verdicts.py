@@ -11,11 +11,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
-from helpers import ROOT, markers
+from helpers import AROUND_FIXTURES, ROOT, markers
 from unanswered import EXCEPTIONS
 
 from accumlint import check
-from accumlint.check import Examined, Shared
+from accumlint.check import Examined
 from accumlint.common.place import Place
 from accumlint.config import Settings
 from accumlint.confirming.launch import Options
@@ -153,7 +153,7 @@ def shortened(case: Case) -> Plan:
 
 
 def _examined(text: str, target: Target) -> Examined | None:
-    examined = check.examine(text.encode(), target, Shared())
+    examined = check.examine(text.encode(), target, AROUND_FIXTURES)
     return examined if isinstance(examined, Examined) else None
 
 

@@ -130,7 +130,8 @@ def launch(
                 # This process has one thread, and torchrun must end with it even if it is killed.
                 preexec_fn=sandbox.entering(has, confinement),  # noqa: PLW1509
             )  # fmt: skip
-            code = _wait(process, total + 30, out, progress)
+            results = [[out / f"{job}.{rank}.json" for rank in range(ranks)] for job in range(len(jobs))]
+            code = _wait(process, total + 30, results, progress)
         found = [_read(out, number, ranks, options) for number in range(len(jobs))]
         # On the CPU an index out of range raises, and the loop is tried with other data.
         lost = [number for number, one in enumerate(found) if _GPU_LOST in one.fault]
@@ -182,20 +183,32 @@ def _environment(folder: Path, isolated: bool) -> dict[str, str]:
 
 
 def _wait(
-    process: subprocess.Popen[bytes], limit: float, out: Path, progress: Callable[[int], None]
+    process: subprocess.Popen[bytes], limit: float, results: list[list[Path]], progress: Callable[[int], None]
 ) -> int:
-    """The exit code of torchrun, which is killed at the limit; `progress` receives results as they appear."""
+    """The exit code of torchrun, 0 where all results are there; `progress` receives the number of each job with one.
+
+    torchrun is killed at the limit, and with the last result: it takes long to end by itself.
+    """
     until = time.monotonic() + limit
     number = 0
     try:
         while process.poll() is None and time.monotonic() < until:
-            while (out / f"{number}.0.json").exists():
+            while number < len(results) and results[number][0].exists():
                 progress(number)
                 number += 1
+            if number == len(results) and all(file.exists() for job in results for file in job):
+                _kill(process)
+                return 0
             time.sleep(0.02)
     finally:
         _end(process)
     return process.returncode or 0
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
@@ -206,9 +219,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
         try:
             process.wait(3)
         except subprocess.TimeoutExpired:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+            _kill(process)
 
 
 def _read(out: Path, number: int, world: int, options: Options) -> Launched:
