@@ -82,12 +82,6 @@ function fail(problem) {
   document.body.dataset.state = "failed";
 }
 
-let timer = 0;
-function soon() {
-  clearTimeout(timer);
-  timer = setTimeout(ask, 40);
-}
-
 // What comes back.
 
 function show(answer) {
@@ -204,7 +198,7 @@ function replace(text) {
 function changed() {
   flagged = new Set();
   count();
-  soon();
+  ask();
 }
 
 // A new line begins below the last one; Tab goes on to the next control, as everywhere on a page.

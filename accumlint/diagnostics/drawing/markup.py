@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import cache, lru_cache
 from html import escape
 
 from accumlint.diagnostics.reporting.terminal import printable
@@ -20,9 +21,7 @@ class Markup(str):
 def element(name: str, /, *children: str, **attributes: str | float | None) -> Markup:
     """An element; `class_` is the attribute "class", `aria_label` "aria-label". None leaves an attribute out."""
     opening = "".join(
-        f' {key.rstrip("_").replace("_", "-")}="{escape(printable(_value(value)))}"'
-        for key, value in attributes.items()
-        if value is not None
+        [f' {_named(k)}="{_value(v)}"' for k, v in attributes.items() if v is not None]
     )
     if name in _VOID:
         return Markup(f"<{name}{opening}>")
@@ -31,7 +30,7 @@ def element(name: str, /, *children: str, **attributes: str | float | None) -> M
 
 def joined(*children: str) -> Markup:
     """Elements and texts side by side."""
-    return Markup("".join(c if isinstance(c, Markup) else escape(printable(c)) for c in children))
+    return Markup("".join([c if isinstance(c, Markup) else _escaped(c) for c in children]))
 
 
 def picture(
@@ -56,5 +55,16 @@ def lines(text: str) -> Markup:
     return Markup("\n".join("\t".join(map(joined, line.split("\t"))) for line in text.split("\n")))
 
 
+# A page has thousands of elements with few texts.
+@lru_cache(maxsize=4096)
+def _escaped(text: str) -> str:
+    return escape(printable(text))
+
+
+@cache
+def _named(key: str) -> str:
+    return key.rstrip("_").replace("_", "-")
+
+
 def _value(value: str | float) -> str:
-    return value if isinstance(value, str) else f"{round(value, 2):g}"
+    return _escaped(value) if isinstance(value, str) else f"{round(value, 2):g}"
