@@ -280,6 +280,8 @@ def may_be_uneven(program: Program, c: Contribution) -> bool:
     """True for a loss that comes out of the model, or is a mean of cross-entropies, and that no count has divided."""
     if c.varies or c.divisor is not None or c.over:
         return False
+    if is_of_the_model(c) and c.forward is not None and program.labels_rows(c.forward.subject):
+        return False
     if c.reduction == "mean":
         return isinstance(c.made, Call) and is_entropy(program, c.made)
     from_criterion = isinstance(c.made, Call) and is_loss_function(dotted(c.made.func))

@@ -203,6 +203,13 @@ SILENT: dict[str, tuple[str, Beside]] = {
         script(model=MODEL.replace("CausalLM", "SequenceClassification"), labels=""),
         OLD,
     ),
+    "one label for each row, beside labels that are left out": (
+        script(
+            model=MODEL.replace("CausalLM", "SequenceClassification")
+            + "model = get_peft_model(model, settings)\n"
+        ),
+        OLD,
+    ),
     "blocks of one length": (script(labels="rows = group_texts(rows)\n"), OLD),
     "another library's engine": (PIPELINE.format(made="deepspeech.initialize"), {}),
     "another library's trainer": (

@@ -130,7 +130,9 @@ def launch(
                 # This process has one thread, and torchrun must end with it even if it is killed.
                 preexec_fn=sandbox.entering(has, confinement),  # noqa: PLW1509
             )  # fmt: skip
-            results = [[out / f"{job}.{rank}.json" for rank in range(ranks)] for job in range(len(jobs))]
+            results = [
+                [out / f"{job}.{rank}.json" for rank in range(ranks)] for job in range(len(jobs))
+            ]
             code = _wait(process, total + 30, results, progress)
         found = [_read(out, number, ranks, options) for number in range(len(jobs))]
         # On the CPU an index out of range raises, and the loop is tried with other data.
@@ -183,7 +185,10 @@ def _environment(folder: Path, isolated: bool) -> dict[str, str]:
 
 
 def _wait(
-    process: subprocess.Popen[bytes], limit: float, results: list[list[Path]], progress: Callable[[int], None]
+    process: subprocess.Popen[bytes],
+    limit: float,
+    results: list[list[Path]],
+    progress: Callable[[int], None],
 ) -> int:
     """The exit code of torchrun, 0 where all results are there; `progress` receives the number of each job with one.
 

@@ -139,6 +139,10 @@ LOSSES = frozenset(
     }
 )  # fmt: skip
 COUNTED_LOSSES = frozenset({"cross_entropy", "nll_loss", "CrossEntropyLoss", "NLLLoss"})
+# Models of transformers with one label for each row: their loss is a mean over rows.
+LABELLING_ROWS = re.compile(
+    r"For(\w*Sequence|\w*Image|Audio|Video)Classification|ForMultipleChoice"
+)
 
 CLIPS = frozenset(
     {"clip_grad_norm_", "clip_grad_norm", "clip_grad_value_", "clip_grad_value", "clip_grads_with_norm_"}

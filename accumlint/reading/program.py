@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import field
 from functools import cached_property
@@ -12,6 +13,7 @@ from accumlint.common.frozen import frozen
 from accumlint.common.place import Place
 from accumlint.reading import names, usage
 from accumlint.reading.enclosing import Surroundings, surroundings
+from accumlint.reading.frameworks import LABELLING_ROWS
 from accumlint.reading.ir import (
     Assign,
     Attr,
@@ -256,6 +258,12 @@ class Program:
             for target in map(render, node.targets):
                 found.setdefault(target, []).append(node.value)
         return {target: tuple(values) for target, values in found.items()}
+
+    def labels_rows(self, model: str) -> bool:
+        """True for a model whose classes are all of transformers and have one label for each row."""
+        made = (dotted(m.func) for m in self.assigned.get(model, ()) if isinstance(m, Call))
+        tasks = [name for name in made if re.search("For[A-Z]", name)]
+        return bool(tasks) and all(map(LABELLING_ROWS.search, tasks))
 
     @cached_property
     def functions(self) -> tuple[Function, ...]:

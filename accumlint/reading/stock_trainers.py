@@ -104,9 +104,12 @@ def _judged(
 ) -> StockTrainer | None:
     """What a trainer does with the loss of its model, None where that is not known."""
     model = _model(call, program)
+    name_of_model = p.render(model) if model is not None else ""
+    if program.labels_rows(name_of_model):
+        return None
     names = {""}
     ignoring: StockTrainer | None = None
-    for value in program.assigned.get(p.render(model), ()) if model is not None else ():
+    for value in program.assigned.get(name_of_model, ()):
         made = p.dotted(value.func) if isinstance(value, p.Call) else ""
         name = re.sub(r"\.from_(pretrained|config)$", "", made)
         names.add(name.rpartition(".")[2])

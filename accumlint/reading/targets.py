@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 from accumlint.common.frozen import frozen
 from accumlint.files.source import nodes
 from accumlint.reading import ir as p
+from accumlint.reading.frameworks import LABELLING_ROWS
 
 if TYPE_CHECKING:
     from accumlint.reading.syntax import Source
@@ -199,7 +200,7 @@ _NAMES = {
         r"For(CausalLM|MaskedLM|Seq2SeqLM|Vision2Seq|SpeechSeq2Seq|ImageTextToText|TokenClassification|PreTraining)"
         r"|ForConditionalGeneration|LMHeadModel|LanguageModel"
     ),
-    "classes": re.compile(r"For(\w*Sequence|\w*Image|Audio|Video)Classification|ForMultipleChoice"),
+    "classes": LABELLING_ROWS,
     "tuning data": re.compile(
         r"(SFT|[Ii]nstruct|[Cc]hat|Alpaca|[Cc]onversation|[Ss]upervised)\w*([Dd]ata|[Cc]ollat|[Ll]oader)"
         r"|^(train_on_responses_only|SFTTrainer)$"
