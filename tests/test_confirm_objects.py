@@ -65,10 +65,19 @@ def train(model, loader, optimizer, accumulation_steps):
             optimizer.zero_grad()
         scheduler.step()
 """
+# An optimizer that scales the loss for 16 bits.
+SCALED = f"""\
+{HEAD}def train(model, loader, kit):
+    optimizer = kit.FP16_Optimizer(model.parameters())
+    for step, (inputs, labels) in enumerate(loader):
+        loss = F.cross_entropy(model(inputs), labels)
+        optimizer.backward(loss)
+"""
 SIZED = "kit.schedule(optimizer, ", "torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max="
 CONFIRMED, UNDECIDED = Verdict.CONFIRMED, Verdict.UNDECIDED
 LOOPS = {
     **{what: (f"{UNDIVIDED}{loop}{STEP}", "ACC102", CONFIRMED) for what, loop in GIVEN.items()},
+    "an optimizer that goes backward": (f"{SCALED}{STEP.partition(chr(10))[2]}", "ACC102", CONFIRMED),
     "an epoch of so many steps": (HEAD + EPOCH, "ACC501", CONFIRMED),
     "an unknown schedule": (HEAD + SCHEDULED, "ACC506", UNDECIDED),
     "a known schedule": (HEAD + SCHEDULED.replace(*SIZED), "ACC506", CONFIRMED),

@@ -41,6 +41,10 @@ class Optimizer(torch.optim.SGD):
     def __call__(self, *_: Any) -> Any:
         return self
 
+    def backward(self, loss: Any, *_: Any, **__: Any) -> None:
+        """Goes backward, as optimizers do that scale the loss for 16 bits: Apex's, DeepSpeed's and fairseq's."""
+        loss.backward()
+
     def step(self, closure: Any = None, scale: Any = 1.0, **_: Any) -> Any:
         """Steps; divides gradients by a `scale` argument, as Apex and FairScale do."""
         if isinstance(scale, int | float) and scale != 1.0:
