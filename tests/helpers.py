@@ -65,10 +65,11 @@ def alone(name: str = "train.py", **settings: Any) -> Target:
 def findings(source: str, name: str = "train.py", also: str = "") -> set[tuple[int, str]]:
     """Line and code of each finding under all rules that are not opt-in, and the rule `also`.
 
-    The source must be readable. An absolute name is the path of a fixture, whose project is read as well.
+    The source must be readable. An absolute name is the path of a file whose project is read as well.
     """
     target = alone(name, extend_select=(also,) if also else ())
-    shared = AROUND_FIXTURES if os.path.isabs(name) else None
+    # Other projects may change from one call to the next.
+    shared = AROUND_FIXTURES if Path(name).is_relative_to(ROOT) else None
     checked = check_bytes(source.encode(), target, shared)
     assert checked.problems == ()
     return {(report.mark.place.line, report.code) for report in checked.reports}

@@ -260,7 +260,7 @@ class Program:
         return {target: tuple(values) for target, values in found.items()}
 
     def labels_rows(self, model: str) -> bool:
-        """True for a model whose classes are all of transformers and have one label for each row."""
+        """True for a model that is made by names of transformers for one label in each row, and by no others."""
         made = (dotted(m.func) for m in self.assigned.get(model, ()) if isinstance(m, Call))
         tasks = [name for name in made if re.search("For[A-Z]", name)]
         return bool(tasks) and all(map(LABELLING_ROWS.search, tasks))
