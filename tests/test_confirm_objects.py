@@ -65,19 +65,26 @@ def train(model, loader, optimizer, accumulation_steps):
             optimizer.zero_grad()
         scheduler.step()
 """
-# An optimizer that scales the loss for 16 bits.
+# An optimizer that goes backward; what an unknown one divides by is not known.
 SCALED = f"""\
+from apex.optimizers import FP16_Optimizer
 {HEAD}def train(model, loader, kit):
-    optimizer = kit.FP16_Optimizer(model.parameters())
+    optimizer = FP16_Optimizer(model.parameters())
     for step, (inputs, labels) in enumerate(loader):
         loss = F.cross_entropy(model(inputs), labels)
         optimizer.backward(loss)
+        if (step + 1) % 4 == 0:
+            optimizer.step()
+            optimizer.zero_grad()
 """
 SIZED = "kit.schedule(optimizer, ", "torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max="
 CONFIRMED, UNDECIDED = Verdict.CONFIRMED, Verdict.UNDECIDED
 LOOPS = {
     **{what: (f"{UNDIVIDED}{loop}{STEP}", "ACC102", CONFIRMED) for what, loop in GIVEN.items()},
-    "an optimizer that goes backward": (f"{SCALED}{STEP.partition(chr(10))[2]}", "ACC102", CONFIRMED),
+    "Apex's optimizer that scales the loss": (SCALED, "ACC102", CONFIRMED),
+    "an unknown optimizer that scales the loss": (
+        SCALED.replace("from apex.optimizers", "from kit"), "ACC102", UNDECIDED
+    ),
     "an epoch of so many steps": (HEAD + EPOCH, "ACC501", CONFIRMED),
     "an unknown schedule": (HEAD + SCHEDULED, "ACC506", UNDECIDED),
     "a known schedule": (HEAD + SCHEDULED.replace(*SIZED), "ACC506", CONFIRMED),

@@ -41,10 +41,6 @@ class Optimizer(torch.optim.SGD):
     def __call__(self, *_: Any) -> Any:
         return self
 
-    def backward(self, loss: Any, *_: Any, **__: Any) -> None:
-        """Goes backward, as optimizers do that scale the loss for 16 bits: Apex's, DeepSpeed's and fairseq's."""
-        loss.backward()
-
     def step(self, closure: Any = None, scale: Any = 1.0, **_: Any) -> Any:
         """Steps; divides gradients by a `scale` argument, as Apex and FairScale do."""
         if isinstance(scale, int | float) and scale != 1.0:
@@ -63,6 +59,13 @@ class Optimizer(torch.optim.SGD):
 
     def __len__(self) -> int:
         return 1
+
+
+class ScalingOptimizer(Optimizer):
+    """Apex's `FP16_Optimizer`, which goes backward from a scaled loss and steps with unscaled gradients."""
+
+    def backward(self, loss: Any, *_: Any, **__: Any) -> None:
+        loss.backward()
 
 
 class Scheduler(torch.optim.lr_scheduler.LambdaLR):

@@ -18,7 +18,12 @@ from accumlint.confirming.harness.fakes.accelerators import AcceleratorFakes
 from accumlint.confirming.harness.fakes.batches import Data
 from accumlint.confirming.harness.fakes.loaders import Loader
 from accumlint.confirming.harness.fakes.networks import Criterion, Engine, Model
-from accumlint.confirming.harness.fakes.optimizers import Optimizer, Scheduler, scaler
+from accumlint.confirming.harness.fakes.optimizers import (
+    Optimizer,
+    ScalingOptimizer,
+    Scheduler,
+    scaler,
+)
 from accumlint.confirming.harness.fakes.steps_number import Steps
 from accumlint.confirming.harness.fakes.stub import UNKNOWN, Answers, Stub
 from accumlint.confirming.harness.fakes.usual_settings import LENGTH, PADDING, ROWS, setting
@@ -383,7 +388,8 @@ class Fakes(AcceleratorFakes):
         provided = [v for v in self.provided.values() if isinstance(v, nn.Module)]
         models = [*provided, *self.models.values()] or self.recorder.models or [self.model("model")]
         params = dict.fromkeys(p for m in models for p in m.parameters())
-        made: torch.optim.Optimizer = Optimizer(list(params), self.found)
+        kind = ScalingOptimizer if self.source.scales else Optimizer
+        made: torch.optim.Optimizer = kind(list(params), self.found)
         if self.source.accelerated:
             self.shared_accelerator("accelerator")
         if self.accelerators and (text.startswith("self.") or not self.source.prepares):

@@ -18,11 +18,12 @@ _DRIVES = re.compile(r"accelerator\.(backward|accumulate)\(")
 class Source:
     """How a source uses its names.
 
-    `called` and `read` are attribute names; a called one is not a setting. `subscripted` are names that are indexed by
-    words or have attributes like `input_ids`, and `keyed` the words of those that are iterated over. `prepares`: the
-    source calls Accelerate's `prepare`; `accelerated`: another file does, and passes the Accelerator; `mentions_steps`:
-    the source mentions accumulation steps. `from_one` are names from which one is subtracted, such as an epoch that
-    counts from one. `windows` are names of lists of the micro-batches of one update.
+    `called` and `read` are attribute names; a called one is not a setting. `subscripted` are names that are indexed
+    by words or have attributes like `input_ids`, and `keyed` the words of those that are iterated over. `prepares`:
+    the source calls Accelerate's `prepare`; `accelerated`: another file does, and passes the Accelerator; `scales`:
+    the source takes Apex's optimizer that scales the loss; `mentions_steps`: it mentions accumulation steps.
+    `from_one` are names from which one is subtracted, such as an epoch that counts from one. `windows` are names of
+    lists of the micro-batches of one update.
     """
 
     called: frozenset[str]
@@ -31,6 +32,7 @@ class Source:
     subscripted: frozenset[str]
     prepares: bool
     accelerated: bool
+    scales: bool
     mentions_steps: bool
     from_one: frozenset[str]
     windows: frozenset[str]
@@ -53,9 +55,18 @@ def look(text: str) -> Source:
         subscripted=frozenset((*keys, *_structured(nodes))),
         prepares=prepares,
         accelerated=not prepares and bool(_DRIVES.search(text)),
+        scales=any(map(_takes_scaling_optimizer, nodes)),
         mentions_steps=bool(_STEPS.search(text)),
         from_one=frozenset(filter(None, map(_reduced, nodes))),
         windows=frozenset(name for node in nodes for name in _windows(node)),
+    )
+
+
+def _takes_scaling_optimizer(node: ast.AST) -> bool:
+    return (
+        isinstance(node, ast.ImportFrom)
+        and (node.module or "").startswith("apex.")
+        and any(alias.name == "FP16_Optimizer" for alias in node.names)
     )
 
 
